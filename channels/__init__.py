@@ -1,0 +1,1 @@
+"""The channel adapters. Each knows `clawd.channel` and `clawd.model` only."""

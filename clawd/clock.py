@@ -1,0 +1,49 @@
+"""Time. Wall-clock time for what people see, monotonic time for every wait; a test hands in a clock that it turns."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time in UTC with zone, and a monotonic reading in seconds."""
+
+    def now(self) -> datetime: ...
+
+    def monotonic(self) -> float: ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class TurnedClock:
+    """A clock for tests: it stands still until `advance` turns it."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+        self._monotonic = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Move both readings on by `seconds`."""
+        self._now = datetime.fromtimestamp(self._now.timestamp() + seconds, UTC)
+        self._monotonic += seconds
+
+
+def rfc3339(moment: datetime) -> str:
+    """RFC 3339 with offset, to the millisecond: what every stored or printed time looks like."""
+    return moment.astimezone().isoformat(timespec="milliseconds")

@@ -1,0 +1,164 @@
+"""The home: where everything lies. Paths only; `create` makes the directories, 0700, and nothing else writes here."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from clawd.errors import NotFound, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHome:
+    """One group's folder."""
+
+    root: Path
+
+    @property
+    def claude_md(self) -> Path:
+        return self.root / "CLAUDE.md"
+
+    @property
+    def user_profile(self) -> Path:
+        return self.root / "user_profile.md"
+
+    @property
+    def config_file(self) -> Path:
+        return self.root / "group.toml"
+
+    @property
+    def sessions(self) -> Path:
+        return self.root / "sessions"
+
+    @property
+    def memory(self) -> Path:
+        return self.root / "memory"
+
+    @property
+    def skills(self) -> Path:
+        return self.root / "skills"
+
+    @property
+    def inbox(self) -> Path:
+        return self.root / "inbox"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One installation: config, groups, skills and state beneath `root`."""
+
+    root: Path
+
+    @property
+    def config_file(self) -> Path:
+        return self.root / "config.toml"
+
+    @property
+    def people_file(self) -> Path:
+        return self.root / "people.toml"
+
+    @property
+    def skills(self) -> Path:
+        return self.root / "skills"
+
+    @property
+    def groups(self) -> Path:
+        return self.root / "groups"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.state / "ledger.db"
+
+    @property
+    def blobs(self) -> Path:
+        return self.state / "blobs"
+
+    @property
+    def backups(self) -> Path:
+        return self.state / "backups"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.state / "lock"
+
+    @property
+    def control_socket(self) -> Path:
+        return self.state / "control.sock"
+
+    @property
+    def log_file(self) -> Path:
+        return self.state / "logs" / "clawd.jsonl"
+
+    def group(self, folder: str) -> GroupHome:
+        return GroupHome(self.groups / folder)
+
+    def create(self) -> None:
+        """Make the directories of a home. `state/` and `groups/` are the person's alone (0700)."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for directory in (self.groups, self.state, self.blobs, self.backups, self.log_file.parent):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            directory.chmod(0o700)
+        self.skills.mkdir(mode=0o755, exist_ok=True)
+
+
+def is_home(path: Path) -> bool:
+    """Whether a directory may count as a home just by being the current one: `config.toml` has `schema` and `[claw]`,
+    is the caller's own, and nobody else can write to it or to its directory."""
+    config = path / "config.toml"
+    try:
+        for status in (path.stat(), config.lstat()):
+            if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return False
+        if not config.is_file() or config.is_symlink():
+            return False
+        content = tomllib.loads(config.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False
+    return "schema" in content and isinstance(content.get("claw"), dict)
+
+
+def find_home(explicit: str | None, environment: dict[str, str], current: Path) -> Home:
+    """`--home`, `CLAWD_HOME`, a current directory that is one, else `~/clawd`: in this order."""
+    chosen = explicit or environment.get("CLAWD_HOME")
+    if chosen:
+        return Home(Path(chosen).expanduser().absolute())
+    if is_home(current):
+        return Home(current.absolute())
+    return Home(Path("~/clawd").expanduser())
+
+
+def require_home(home: Home) -> Home:
+    """The same home, if it exists. Raises NotFound with the command that makes one, Refused when it is no directory."""
+    if not home.root.exists():
+        raise NotFound(f"there is no home at {home.root}", hint=f"make one: clawd init {home.root}")
+    if not home.root.is_dir():
+        raise Refused(f"{home.root} is not a directory")
+    return home
+
+
+def runtime_directory(environment: dict[str, str]) -> Path:
+    """Where runs keep their sockets and views: outside every home, 0700.
+
+    `$XDG_RUNTIME_DIR/clawd`, `/run/clawd` for root, else `/tmp/clawd-<uid>`. Raises Refused when it is not ours alone.
+    """
+    user = os.geteuid()
+    base = environment.get("XDG_RUNTIME_DIR")
+    path = Path(base) / "clawd" if base else Path("/run/clawd") if user == 0 else Path(f"/tmp/clawd-{user}")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user:
+        raise Refused(f"{path} is not a directory of this user", hint=f"remove it: rm -r {path}")
+    if status.st_mode & 0o077:
+        path.chmod(0o700)
+    return path

@@ -1,0 +1,138 @@
+"""File input and output that never follows an agent.
+
+`root` is a directory that we trust; what lies beneath it may have been written by a sandbox. Every component is
+opened without following links, special files are refused, and reads are bounded. Writes that replace a file are
+atomic and durable: a temporary file beside it, fsync, rename, fsync of the directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from clawd.errors import UnsafePath
+
+_LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def parts_of(relative: str) -> tuple[str, ...]:
+    """The components of a path beneath a root. Raises UnsafePath on absolute paths, `..`, NUL and emptiness."""
+    path = PurePosixPath(relative)
+    parts = tuple(part for part in path.parts if part != ".")
+    if path.is_absolute() or ".." in parts or "\0" in relative or not parts:
+        raise UnsafePath(f"{relative!r} is not a path inside the directory")
+    return parts
+
+
+def open_beneath(root: Path, relative: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of the regular file `relative` beneath `root`; the caller closes it.
+
+    Raises UnsafePath for a link anywhere on the way, a special file, or a path that leaves the root;
+    FileNotFoundError as usual.
+    """
+    *parents, name = parts_of(relative)
+    at = os.open(root, _DIRECTORY)
+    try:
+        for parent in parents:
+            below = os.open(parent, _DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+        # O_NONBLOCK: opening a FIFO that an agent left must not hang the daemon.
+        descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=at)
+    except OSError as error:
+        if error.errno in _LINK_ERRORS:
+            raise UnsafePath(f"{relative!r} is a link, or not a regular file") from error
+        raise
+    finally:
+        os.close(at)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnsafePath(f"{relative!r} is not a regular file")
+    return descriptor
+
+
+def read_beneath(root: Path, relative: str, limit: int) -> bytes:
+    """At most `limit` bytes of a file beneath `root`."""
+    with os.fdopen(open_beneath(root, relative), "rb") as file:
+        return file.read(limit)
+
+
+def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every regular file beneath `root` with its stat, links and special files left out. Vanishing files are no error."""
+    try:
+        top = os.open(root, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    os.close(top)
+    for directory, _, names, at in os.fwalk(root, follow_symlinks=False):
+        for name in names:
+            try:
+                status = os.stat(name, dir_fd=at, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield os.path.relpath(os.path.join(directory, name), root), status  # noqa: PTH118
+
+
+def sync_directory(path: Path) -> None:
+    """Make a rename or a new name in `path` durable."""
+    at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(at)
+    finally:
+        os.close(at)
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` by `data`, whole or not at all, durably."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+class Blobs:
+    """Copies of files by content, `state/blobs/<sha256>`: what is delivered is the copy, whatever the agent does next."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, sha256: str) -> Path:
+        return self.directory / sha256
+
+    def keep(self, root: Path, relative: str, limit: int) -> tuple[str, int]:
+        """Copy a file beneath `root`; gives its sha256 and size. Raises UnsafePath, also when it is over `limit` bytes."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = self.directory / f".{secrets.token_hex(8)}.tmp"
+        digest, size = hashlib.sha256(), 0
+        try:
+            with os.fdopen(open_beneath(root, relative), "rb") as source, temporary.open("xb") as copy:
+                while chunk := source.read(1 << 20):
+                    size += len(chunk)
+                    if size > limit:
+                        raise UnsafePath(f"{relative!r} is larger than {limit} bytes")
+                    digest.update(chunk)
+                    copy.write(chunk)
+                copy.flush()
+                os.fsync(copy.fileno())
+            os.replace(temporary, self.path(digest.hexdigest()))
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_directory(self.directory)
+        return digest.hexdigest(), size
+

@@ -1,0 +1,110 @@
+"""The nouns that travel between rooms, as frozen values. No behaviour, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from clawd.trust import Origin, Role
+
+PartKind = Literal["typed", "quoted", "forwarded", "attachment"]
+IncomingKind = Literal["message", "edit", "delete", "command", "button", "reaction"]
+DeliveryKind = Literal["stream", "text", "file", "notice"]
+EngineName = Literal["offline", "scripted", "messages", "chat", "claude-code", "exec"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a message with its own origin. `sender` names who is quoted; `name` the attached file."""
+
+    kind: PartKind
+    origin: Origin
+    text: str
+    sender: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """What an adapter received, before anything was decided about it.
+
+    `(channel, account, chat, kind, platform_id, rev)` names it for ever: the same one twice is one message.
+    `at` is when it happened, `sender` the platform's id of the person (`telegram:7`, `owner`, `member:bob`).
+    """
+
+    channel: str
+    chat: str
+    platform_id: str
+    sender: str
+    texts: tuple[str, ...]
+    at: datetime
+    kind: IncomingKind = "message"
+    account: str = ""
+    thread: str = ""
+    rev: int = 0
+    session: str | None = None  # only the terminal may name a session
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What intake did with an `Incoming`, once that is durable. `told` is a sentence for the sender, if any."""
+
+    message: int | None
+    state: str
+    session: str | None
+    turn: int | None
+    told: str | None = None
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One row of the outbox on its way to a platform. Its text is frozen; `nonce` is the same on every attempt."""
+
+    delivery: int
+    channel: str
+    chat: str
+    thread: str
+    kind: DeliveryKind
+    text: str
+    nonce: str
+    session: str = ""
+    turn: int | None = None
+    path: Path | None = None
+    name: str | None = None
+    repeat: bool = False  # a send whose first try may have arrived: say so
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one turn. `usd` is None when the price is unknown, never 0."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One message of a session, in the OpenAI shape that PythonClaw's files hold.
+
+    `meta` is every key of the file's META object beyond role, ts and tool_call_id, kept as it was read.
+    """
+
+    role: str
+    content: str
+    at: datetime | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    tool_call_id: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """For whom something acts, and the lowest trust of any byte that reached it."""
+
+    role: Role
+    taint: float = 1.0

@@ -1,0 +1,66 @@
+"""News: lossy, in-process, one way. A signal says "this changed"; whoever hears it reads the ledger.
+
+Streaming text, typing and status live here alone, so nothing may depend on a signal having been heard.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """`kind` is a noun of the ledger or a stream word (`delta`, `tool`); `group` and `session` say whose."""
+
+    kind: str
+    group: str = ""
+    session: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Subscription:
+    """A bounded inbox: when it is full the oldest news goes, because news may be lost."""
+
+    def __init__(self, limit: int) -> None:
+        self._items: deque[News] = deque(maxlen=limit)
+        self._event = anyio.Event()
+
+    def put(self, news: News) -> None:
+        self._items.append(news)
+        self._event.set()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> News:
+        while not self._items:
+            self._event = anyio.Event()
+            await self._event.wait()
+        return self._items.popleft()
+
+
+class Signals:
+    """The bus. `emit` never blocks and never raises."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+
+    def emit(self, news: News) -> None:
+        for subscription in self._subscriptions:
+            subscription.put(news)
+
+    @contextmanager
+    def subscribe(self, limit: int = 1000) -> Iterator[Subscription]:
+        """Hear everything from now on, until the block ends."""
+        subscription = Subscription(limit)
+        self._subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)

@@ -1,0 +1,110 @@
+"""The desk: what the run's socket (host/) may ask of the turns, as plain values. The run is known from the socket."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clawd.model import Usage
+
+if TYPE_CHECKING:
+    from clawd.ledger.db import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The fence: who holds a turn. `worker` tells a frozen thread of the same run from the one that took over."""
+
+    run: str
+    turn: int
+    attempt: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A claimed turn as the runner is handed it: JSON-ready values, no secret."""
+
+    turn: int
+    attempt: int
+    steps: list[dict[str, Any]]
+    wakes: list[dict[str, Any]]
+    context: dict[str, Any]
+    limits: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """How a turn ended in the runner. `files` are names below /group/work. `error` is a sentence or None."""
+
+    text: str
+    files: list[str] = field(default_factory=list)
+    usage: Usage | None = None
+    stop_reason: str = "end"
+    error: str | None = None
+    shown: list[int] | None = None  # wakes that the model saw; None: all that were handed out
+    model: str | None = None
+    notes: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the runner is told about a live turn: `stop` or `shutdown`, and wakes that arrived (steering)."""
+
+    turn: int | None
+    action: str
+    wakes: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Desk(Protocol):
+    """The turn protocol, host side. Every call with a Lease raises LeaseLost when it is stale."""
+
+    async def hello(self, run: str, engine: str, version: str) -> dict[str, Any]:
+        """The run is ready. Gives what the runner may know: {token, limits, clock}."""
+        ...
+
+    async def next_turn(self, run: str, worker: int, wait: float) -> Offer | None:
+        """Claim a turn, or wait up to `wait` seconds for one. The same worker asking again gets the same turn."""
+        ...
+
+    async def control(self, run: str, wait: float) -> list[Control]:
+        """Long-poll: what live turns of this run must be told (stop, shutdown)."""
+        ...
+
+    async def more(self, lease: Lease) -> list[Control]:
+        """The same for one turn at a tool boundary, without waiting."""
+        ...
+
+    async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
+        """Make message `n` (from 0, assistant and tool messages alike) durable. The same n twice is one step."""
+        ...
+
+    async def events(self, lease: Lease, events: list[dict[str, Any]]) -> None:
+        """Confirm the hand-out, renew the lease, pass deltas on."""
+        ...
+
+    async def effect(
+        self,
+        lease: Lease,
+        tool: str,
+        arguments: dict[str, Any],
+        nth: int,
+        act: Callable[[Transaction, int], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Do a host tool's effect once: `act(tx, effect_id)` runs in the transaction that stores its result; the
+        same (turn, tool, arguments, nth) gives the stored result. Raises ClawdError over a quota."""
+        ...
+
+    async def final(self, lease: Lease, final: Final) -> None:
+        """End the turn. Accepted once; a replay by the same lease is answered like the first."""
+        ...
+
+
+class TokenCheck(Protocol):
+    """Whether a token is this run's, and which turn is live where only one is."""
+
+    def __call__(self, run: str, token: str) -> bool: ...
+
+
+BlobMaker = Callable[[str, str], Awaitable[str]]
