@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from clawd.errors import UnsafePath
 
 _LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
+DEEPEST = 64  # levels of directories that a walk goes down
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -64,20 +65,37 @@ def read_beneath(root: Path, relative: str, limit: int) -> bytes:
 
 
 def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every regular file beneath `root` with its stat, links and special files left out. Vanishing files are no error."""
+    """Every regular file beneath `root` with its stat, links and special files left out. What vanishes meanwhile, or
+    cannot be opened, is no error. Raises UnsafePath where directories lie more than 64 deep: an agent can nest them
+    without end, and each level costs a descriptor."""
     try:
         top = os.open(root, _DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         return
-    os.close(top)
-    for directory, _, names, at in os.fwalk(root, follow_symlinks=False):
-        for name in names:
+    levels = [(top, os.listdir(top), "")]
+    try:
+        while levels:
+            at, names, prefix = levels[-1]
+            if not names:
+                os.close(at)
+                levels.pop()
+                continue
+            name = names.pop()
             try:
                 status = os.stat(name, dir_fd=at, follow_symlinks=False)
-            except FileNotFoundError:
+                if stat.S_ISREG(status.st_mode):
+                    yield prefix + name, status
+                elif stat.S_ISDIR(status.st_mode):
+                    if len(levels) > DEEPEST:
+                        raise UnsafePath(f"{root} has directories that lie more than {DEEPEST} deep")
+                    below = os.open(name, _DIRECTORY, dir_fd=at)
+                    levels.append((below, [], f"{prefix}{name}/"))
+                    levels[-1][1].extend(os.listdir(below))
+            except OSError:
                 continue
-            if stat.S_ISREG(status.st_mode):
-                yield os.path.relpath(os.path.join(directory, name), root), status  # noqa: PTH118
+    finally:
+        for at, _, _ in levels:
+            os.close(at)
 
 
 def sync_directory(path: Path) -> None:
@@ -99,7 +117,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -130,7 +148,7 @@ class Blobs:
                     copy.write(chunk)
                 copy.flush()
                 os.fsync(copy.fileno())
-            os.replace(temporary, self.path(digest.hexdigest()))
+            temporary.replace(self.path(digest.hexdigest()))
         finally:
             temporary.unlink(missing_ok=True)
         sync_directory(self.directory)

@@ -81,13 +81,13 @@ class JsonLine(logging.Formatter):
             "ts": rfc3339(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "msg": _message(record),
+            "msg": redactor.clean(_message(record)),  # before it is escaped once more
         }
         line |= {
             key: value for key, value in vars(record).items() if key not in _STANDARD and key not in line
         }
         if record.exc_info:
-            line["exc"] = self.formatException(record.exc_info)
+            line["exc"] = redactor.clean(self.formatException(record.exc_info))
         # Surrogates are escaped, so that any text can be written.
         return redactor.clean(json.dumps(line, default=str, ensure_ascii=True))
 
