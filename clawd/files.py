@@ -135,4 +135,3 @@ class Blobs:
             temporary.unlink(missing_ok=True)
         sync_directory(self.directory)
         return digest.hexdigest(), size
-
