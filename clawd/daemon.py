@@ -31,6 +31,7 @@ from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
 from clawd.errors import ClawdError, ConfigError
+from clawd.files import Blobs
 from clawd.ids import folder_name
 from clawd.intake import Intake
 from clawd.ledger import deliveries, groups, queries
@@ -43,6 +44,7 @@ from clawd.sandbox.protocol import SandboxLimits
 from clawd.signals import Signals
 from clawd.supervise import Part, supervise
 from clawd.trust import Role
+from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
 from clawd.turns.runs import Run, Runs
@@ -89,6 +91,7 @@ class Daemon:
     async def serve(self, until_closed: int | None) -> int:
         """Everything, from the first room to the last."""
         async with anyio.create_task_group() as tasks:
+            self.tasks = tasks
             self._build(tasks)
             await self._adopt_folders()
             await self.dispatcher.recover()
@@ -112,18 +115,16 @@ class Daemon:
         home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
         self.channels = {"terminal": _adapter("terminal", {})}
         self.outbox = Outbox(ledger, signals, clock, self.channels, home.blobs, tasks)
+        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.recorded(group))
         self.dispatcher = Dispatcher(
-            home=home,
             ledger=ledger,
             clock=clock,
             signals=signals,
-            composer=Composer(home, clock, self.config.for_group),
-            recorder=Recorder(home, ledger, clock),
+            recorder=self.recorder,
             tasks=tasks,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
             max_live=lambda: self.config.current.sandbox.max_live,
-            parallel=lambda: self.config.current.sandbox.parallel,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
         )
         self.dispatcher.runs = Runs(
@@ -134,6 +135,16 @@ class Daemon:
             choose_backend(self.config.current.sandbox.backend),
             self._serve_run,
             self._limits,
+        )
+        self.counter = Counter(
+            dispatcher=self.dispatcher,
+            ledger=ledger,
+            clock=clock,
+            signals=signals,
+            composer=Composer(home, clock, self.config.for_group),
+            blobs=Blobs(home.blobs),
+            text_limit=self._text_limit,
+            parallel=lambda: self.config.current.sandbox.parallel,
         )
         self.operations = Operations(home, ledger, clock, self.dispatcher)
         self.conversations = Conversations(
@@ -180,12 +191,12 @@ class Daemon:
     async def _serve_run(self, run: Run) -> AsyncIterator[None]:
         """The run's socket. The HTTP server is imported with the first run, beside the loop."""
         server_module = await anyio.to_thread.run_sync(_import_host)
-        server = server_module.serve_run(run, self.dispatcher, self.home, self._enqueue, self._end_run_soon)
+        server = server_module.serve_run(run, self.counter, self.home, self._enqueue, self._end_run_soon)
         async with server:
             yield
 
     def _end_run_soon(self, group: str) -> None:
-        asyncio.ensure_future(self.dispatcher.end_run(group))
+        self.tasks.start_soon(self.dispatcher.end_run, group)
 
     def _enqueue(self, tx: Transaction, turn: int, effect: int, **what: Any) -> list[int]:
         """A host tool's delivery to its turn's own chat."""
@@ -217,7 +228,7 @@ class Daemon:
         if live is not None:
             self.dispatcher.stop_live(live)
         for turn in waiting:
-            self.dispatcher.record_soon(turn)
+            self.recorder.soon(turn)
 
     def state_of(self, group: str) -> str:
         settings = self.config.for_group(group)

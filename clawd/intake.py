@@ -129,7 +129,7 @@ class Intake:
         self.closed = False
 
     async def receive(self, incoming: Incoming) -> Receipt:
-        """Take a message in. Raises UsageError for one that cannot be a message, StorageError when it cannot be kept."""
+        """Take a message in. Raises UsageError for what cannot be a message, StorageError when it cannot be kept."""
         if self.closed:
             raise StorageError("clawd is ending; send it again when it runs")
         role = self._role(incoming)
@@ -177,7 +177,7 @@ class Intake:
         if command is not None:
             await self.carry_out(accepted.seq)
         elif wait:
-            told = f"You are sending faster than {RATE_MESSAGES} messages a minute; this one is kept and taken in {wait:.0f} s."
+            told = f"That is more than {RATE_MESSAGES} messages a minute; this one is kept and taken in {wait:.0f} s."
             self._tasks.start_soon(self._release_later, accepted.seq, incoming.sender, place.group, wait)
         else:
             if accepted.merged:

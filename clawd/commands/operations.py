@@ -14,7 +14,7 @@ from clawd.config.home import Home
 from clawd.config.load import ensure_group
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import folder_name
-from clawd.ledger import groups, turns
+from clawd.ledger import ends, groups, turns
 from clawd.ledger.db import Ledger
 from clawd.turns.dispatch import Dispatcher
 
@@ -94,7 +94,7 @@ class Operations:
         id = params.get("id")
         if not isinstance(id, int):
             raise UsageError("id is missing")
-        turn = await self._ledger.do(lambda tx: turns.retry(tx, id, self._now()))
+        turn = await self._ledger.do(lambda tx: ends.retry(tx, id, self._now()))
         group = await self._ledger.do(lambda tx: turns.get(tx, turn)["grp"])
         if self._dispatcher is not None:
             self._dispatcher.wake(group)

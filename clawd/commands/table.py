@@ -4,7 +4,7 @@ durable. Words of later rooms are known and say so."""
 from __future__ import annotations
 
 from clawd.intake import Command, CommandContext, Done
-from clawd.ledger import groups, turns
+from clawd.ledger import ends, groups, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.trust import Role
 
@@ -22,11 +22,11 @@ def _status(tx: Transaction, context: CommandContext, row: Row, rest: str, now: 
 
 
 def _stop(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
-    turn = turns.request_stop(tx, row["session"])
+    turn = ends.request_stop(tx, row["session"])
     said = "Stopped." if turn is not None else "Nothing is running."
     cleared: list[int] = []
     if rest == "all":
-        cleared = turns.stop_waiting(tx, row["session"], now)
+        cleared = ends.stop_waiting(tx, row["session"], now)
         said += f" {len(cleared)} waiting message{'s' if len(cleared) != 1 else ''} cleared."
     elif waiting := turns.waiting(tx, row["session"]):
         said += f" {waiting} still waiting; /stop all clears them."

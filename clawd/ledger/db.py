@@ -75,7 +75,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, backups: Path | None = None) -> Ledger:
-        """Open for writing and migrate, after a backup. Raises LedgerCorrupt or StorageError with the sentence to show."""
+        """Open for writing and migrate, after a backup. Raises LedgerCorrupt or StorageError."""
         try:
             connection = _connect(path, "rwc")
             version = connection.execute("PRAGMA user_version").fetchone()[0]

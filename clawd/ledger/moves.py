@@ -125,7 +125,7 @@ def inbound_events(state: str, deliveries: Iterable[str], recorded: bool) -> lis
 
 
 def delivery_after_doubt(tells: bool, found: bool) -> str:
-    """What to do with a send whose answer was lost: `find` it, `miss` it (send again as if never sent), or `repeat` it marked."""
+    """What to do with a send whose answer was lost: `find` it, `miss` it (it never arrived), or `repeat` it, marked."""
     if tells:
         return "find" if found else "miss"
     return "repeat"

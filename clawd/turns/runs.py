@@ -99,7 +99,7 @@ class Runs:
         self.backend, self._serve, self._limits = backend, serve, limits
 
     async def sweep(self) -> list[str]:
-        """At the start: end what an earlier daemon left. Gives the runs that are known dead."""
+        """At the start: end what an earlier daemon left. Gives the runs that are not known dead after that."""
         left = await self._ledger.do(runs.alive)
         if not left:
             return []
@@ -109,7 +109,8 @@ class Runs:
         for row in left:
             if row["id"] in dead:
                 shutil.rmtree(row["directory"], ignore_errors=True)
-        return dead
+                await self._ledger.do(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
+        return [row["id"] for row in left if row["id"] not in dead]
 
     def spec(self, group: GroupRow, run: str) -> RunSpec:
         folder = self._home.group(group.folder)

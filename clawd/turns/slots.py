@@ -11,7 +11,7 @@ TURNS_A_TERM = 8
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A taken place: the run's group, its live turns, turns handed out in this term, when it last worked (monotonic)."""
+    """A taken place: the run's group, live turns, turns handed out in this term, when it last worked (monotonic)."""
 
     group: str
     live: int
@@ -30,8 +30,9 @@ class Decision:
 
 
 def decide(waiting: Sequence[str], places: Sequence[Place], max_live: int) -> Decision:
-    """Groups that wait get free places in their order; then idle runs end, the longest idle first; then runs whose term
-    is over drain. So no group waits behind another's backlog, and no sandbox is started for a single turn of a crowd."""
+    """Groups that wait get free places in their order; then idle runs end, the longest idle first; then runs whose
+    term is over drain. So no group waits behind another's backlog, and no sandbox is started for one turn of a crowd.
+    """
     held = {place.group for place in places}
     wanting = [group for group in waiting if group not in held]
     free = max(0, max_live - len(places))

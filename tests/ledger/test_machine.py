@@ -4,6 +4,7 @@ The platform and the session file are what a person would see: every message mus
 one set of blocks, or one sentence that says why not. A send that may have arrived is repeated at most once, and marked.
 """
 
+import contextlib
 import shutil
 import tempfile
 from collections import Counter
@@ -13,7 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from clawd.ledger import deliveries, runs, turns
+from clawd.errors import LeaseLost
+from clawd.ledger import deliveries, ends, runs, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.moves import delivery_after_doubt
 from clawd.model import Final, Lease
@@ -84,28 +86,26 @@ class Messages(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(self.leases))
         if ending == "stop":
             session = self.ledger.tx(lambda tx: turns.get(tx, lease.turn))["session"]
-            self.ledger.tx(lambda tx: turns.request_stop(tx, session))
+            self.ledger.tx(lambda tx: ends.request_stop(tx, session))
             return
         self.leases.remove(lease)
         self.stale.append(lease)
         if ending == "answer":
             self.answer(lease)
         else:
-            self.ledger.tx(lambda tx: turns.fault(tx, lease.turn, "broke", NOW, limit=4000))
+            self.ledger.tx(lambda tx: ends.fault(tx, lease.turn, "broke", NOW, limit=4000))
 
-    def answer(self, lease: Lease) -> turns.Ended | None:
+    def answer(self, lease: Lease) -> ends.Ended | None:
         final = Final(f"reply to {lease.turn}")
-        return self.ledger.tx(lambda tx: turns.answer(tx, lease, final, [], NOW, limit=4000, engine="e", backend="b"))
+        return self.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000, engine="e", backend="b"))
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data())
     def replay(self, data: st.DataObject) -> None:
         """A final of an attempt that is over: a replay, or refused; never a second answer."""
         lease = data.draw(st.sampled_from(self.stale))
-        try:
+        with contextlib.suppress(LeaseLost):
             assert self.answer(lease) is None
-        except turns.LeaseLost:
-            pass
 
     @rule(commit=st.booleans())
     def record(self, commit: bool) -> None:
@@ -114,14 +114,14 @@ class Messages(RuleBasedStateMachine):
             if turn not in self.file:
                 self.file.append(turn)
             if commit:
-                self.ledger.tx(lambda tx, turn=turn: turns.recorded(tx, turn, NOW))  # type: ignore[misc]
+                self.ledger.tx(lambda tx, turn=turn: ends.recorded(tx, turn, NOW))  # type: ignore[misc]
             else:
                 self.crash()
 
     @rule(fate=st.sampled_from(["sent", "lost answer", "refused", "crash before", "crash after"]))
     def send(self, fate: str) -> None:
         for address in self.ledger.tx(deliveries.waiting_chats)[:1]:
-            row = self.ledger.tx(lambda tx: deliveries.head(tx, address.channel, address.account, address.chat))
+            row = self.ledger.tx(lambda tx, to=address: deliveries.head(tx, to.channel, to.account, to.chat))
             assert row is not None
             if row["state"] == "sending":
                 self.decide(row["id"], "doubt")
@@ -167,7 +167,7 @@ class Messages(RuleBasedStateMachine):
             for run in runs.alive(tx):
                 runs.ended(tx, run["id"])
                 for row in turns.claimed_by(tx, run["id"]):
-                    turns.requeue(tx, row["id"], NOW)
+                    ends.requeue(tx, row["id"], NOW)
 
         self.ledger.tx(recover)
 

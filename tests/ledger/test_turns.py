@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from clawd.errors import ClawdError, LeaseLost
-from clawd.ledger import deliveries, groups, turns
+from clawd.ledger import deliveries, ends, groups, turns
 from clawd.ledger.db import Transaction
 from clawd.model import Final, Lease, Usage
 from clawd.trust import Role
@@ -23,19 +23,19 @@ def must_claim(desk: Desk, run: str = "r1", group: str = "main", worker: int = 0
     return lease
 
 
-def answer(desk: Desk, lease: Lease, text: str = "hello", **more: object) -> turns.Ended | None:
+def answer(desk: Desk, lease: Lease, text: str = "hello", **more: object) -> ends.Ended | None:
     final = Final(text, **more)  # type: ignore[arg-type]
     return desk.ledger.tx(
-        lambda tx: turns.answer(tx, lease, final, [], NOW, limit=4000, engine="offline", backend="bubblewrap")
+        lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000, engine="offline", backend="bubblewrap")
     )
 
 
 def record(desk: Desk, turn: int) -> None:
-    desk.ledger.tx(lambda tx: turns.recorded(tx, turn, NOW))
+    desk.ledger.tx(lambda tx: ends.recorded(tx, turn, NOW))
 
 
-def fault(desk: Desk, turn: int, **more: bool) -> turns.Ended:
-    return desk.ledger.tx(lambda tx: turns.fault(tx, turn, "it broke", NOW, limit=4000, **more))
+def fault(desk: Desk, turn: int, **more: bool) -> ends.Ended:
+    return desk.ledger.tx(lambda tx: ends.fault(tx, turn, "it broke", NOW, limit=4000, **more))
 
 
 def deliver(desk: Desk) -> None:
@@ -217,7 +217,7 @@ def test_a_restart_of_the_daemon_is_no_fault(desk: Desk) -> None:
         desk.run(f"r{n}")
         lease = must_claim(desk, f"r{n}")
         assert lease.attempt == 1
-        desk.ledger.tx(lambda tx, lease=lease: turns.requeue(tx, lease.turn, NOW))  # type: ignore[misc]
+        desk.ledger.tx(lambda tx, lease=lease: ends.requeue(tx, lease.turn, NOW))  # type: ignore[misc]
 
 
 def test_a_failed_message_can_be_tried_again_after_its_steps_without_their_effects(desk: Desk) -> None:
@@ -228,10 +228,10 @@ def test_a_failed_message_can_be_tried_again_after_its_steps_without_their_effec
     desk.ledger.tx(lambda tx: turns.add_step(tx, lease, 0, step, []))
     desk.ledger.tx(lambda tx: turns.effect(tx, lease, "send_message", {"text": "x"}, 1, lambda tx, id: {"ok": 1}))
     with pytest.raises(ClawdError, match="only a failed one"):
-        desk.ledger.tx(lambda tx: turns.retry(tx, message.seq, NOW))
+        desk.ledger.tx(lambda tx: ends.retry(tx, message.seq, NOW))
     fault(desk, lease.turn, final=True)
     record(desk, lease.turn)
-    turn = desk.ledger.tx(lambda tx: turns.retry(tx, message.seq, NOW))
+    turn = desk.ledger.tx(lambda tx: ends.retry(tx, message.seq, NOW))
     again = desk.ledger.tx(lambda tx: turns.claim(tx, "r1", "main", 0, NOW))
     assert again is not None and again.turn["id"] == turn and again.steps == [step]
     new = Lease("r1", turn, again.attempt, 0)
@@ -247,7 +247,7 @@ def test_stop_is_committed_first_and_wins_over_a_later_final(desk: Desk) -> None
     message = desk.accept()
     desk.run("r1")
     lease = must_claim(desk)
-    assert desk.ledger.tx(lambda tx: turns.request_stop(tx, "terminal:main")) == lease.turn
+    assert desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main")) == lease.turn
     ended = answer(desk, lease)
     assert ended is not None and (ended.state, ended.deliveries) == ("stopped", [])
     assert desk.state("inbound", message.seq) == "stopped"
@@ -257,32 +257,32 @@ def test_a_committed_final_wins_over_a_later_stop(desk: Desk) -> None:
     desk.accept()
     desk.run("r1")
     answer(desk, must_claim(desk))
-    assert desk.ledger.tx(lambda tx: turns.request_stop(tx, "terminal:main")) is None
+    assert desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main")) is None
 
 
 def test_a_stop_holds_through_a_crash(desk: Desk) -> None:
     desk.accept()
     desk.run("r1")
     lease = must_claim(desk)
-    desk.ledger.tx(lambda tx: turns.request_stop(tx, "terminal:main"))
-    assert desk.ledger.tx(lambda tx: turns.requeue(tx, lease.turn, NOW)).state == "stopped"
+    desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main"))
+    assert desk.ledger.tx(lambda tx: ends.requeue(tx, lease.turn, NOW)).state == "stopped"
 
 
 def test_stop_all_clears_what_waits(desk: Desk) -> None:
     messages = [desk.accept() for _ in range(3)]
     desk.run("r1")
     must_claim(desk)
-    assert desk.ledger.tx(lambda tx: turns.stop_waiting(tx, "terminal:main", NOW)) == [2, 3]
+    assert desk.ledger.tx(lambda tx: ends.stop_waiting(tx, "terminal:main", NOW)) == [2, 3]
     assert [desk.state("inbound", each.seq) for each in messages] == ["claimed", "stopped", "stopped"]
 
 
 def test_held_turns_are_told_once_and_go_on_in_order(desk: Desk) -> None:
     messages = [desk.accept(), desk.accept()]
     for _ in range(2):
-        held = desk.ledger.tx(lambda tx: turns.hold(tx, "main", "no sandbox can be made", NOW, limit=4000))
+        held = desk.ledger.tx(lambda tx: ends.hold(tx, "main", "no sandbox can be made", NOW, limit=4000))
         assert [each.turn for each in held] == [1, 2]
         assert desk.state("inbound", messages[0].seq) == "held"
-        assert desk.ledger.tx(lambda tx: turns.release(tx, "main")) == 2
+        assert desk.ledger.tx(lambda tx: ends.release(tx, "main")) == 2
     count = desk.ledger.tx(lambda tx: tx.one("SELECT COUNT(*) AS n FROM delivery"))
     assert count is not None and count["n"] == 2
     desk.run("r1")
