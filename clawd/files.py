@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from clawd.errors import UnsafePath
 
-_LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+_LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
