@@ -86,19 +86,20 @@ class Refused(Exception):
 
 
 class Client:
-    """One kept-alive connection, for one thread. `on_connect` is told each time a connection is made."""
+    """One kept-alive connection, for one thread. `on_return` is told when a lost one was made again."""
 
     def __init__(
         self,
         path: str,
         token: str = "",
         patience: float = PATIENCE,
-        on_connect: Callable[[], None] | None = None,
+        on_return: Callable[[], None] | None = None,
     ) -> None:
         self._path = path
         self._credential = f"Authorization: Bearer {token}\r\n" if token else ""
         self._patience = patience
-        self._on_connect = on_connect
+        self._on_return = on_return
+        self._lost = False
         self._socket: socket.socket | None = None
 
     def call(self, method: str, target: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
@@ -121,6 +122,7 @@ class Client:
                     break
             except OSError:
                 self.close()
+                self._lost = True
             now = time.monotonic()
             since = since or now
             if now - since > self._patience:
@@ -149,8 +151,9 @@ class Client:
                 connection.close()
                 raise
             self._socket = connection
-            if self._on_connect is not None:
-                self._on_connect()
+            if self._lost and self._on_return is not None:
+                self._on_return()
+            self._lost = False
         self._socket.sendall(request)
         head, rest = self._read_head(self._socket)
         status, length, closing = parse_head(head)

@@ -65,13 +65,15 @@ class Runner:
 
     def _control(self) -> None:
         """Hear what live turns must be told. A client of its own also notices first that the daemon came back."""
-        client = self._client(on_connect=self._daemon_returned)
+        client = self._client(on_return=self._daemon_returned)
         while True:
             began = time.monotonic()
             answer = client.call("GET", f"{protocol.CONTROL}?wait={protocol.LONG_POLL:g}") or {}
             for news in answer.get("control", ()):
                 self._deliver(news.get("turn"), news.get("action"))
-            time.sleep(max(0.0, min(0.1, began + 0.1 - time.monotonic())))  # a `stop` is repeated until it is done
+            time.sleep(
+                max(0.0, min(0.1, began + 0.1 - time.monotonic()))
+            )  # a `stop` is repeated until it is done
 
     def _beat(self) -> None:
         """Renew the leases of live turns, and at once when the daemon came back. With no live turn it sleeps."""
@@ -112,7 +114,9 @@ class Runner:
                 self._changed.notify_all()
         try:
             answer = self._answer(turn)
-            gone = not turn.used_processes or self._processes.sweep(turn.id, lambda: self._live.keys() - {turn.id})
+            gone = not turn.used_processes or self._processes.sweep(
+                turn.id, lambda: self._live.keys() - {turn.id}
+            )
             if turn.ended in (None, protocol.STOP) and answer is not None:
                 try:
                     turn.final(answer)
@@ -132,7 +136,9 @@ class Runner:
         try:
             respond = engine(name)
             if respond is None:
-                return Answer(error=f"The engine {name!r} is not built yet; set [model] engine to offline or scripted.")
+                return Answer(
+                    error=f"The engine {name!r} is not built yet; set [model] engine to offline or scripted."
+                )
             return respond(turn)
         except Stopped:
             return Answer(stop_reason="stopped")
@@ -142,7 +148,9 @@ class Runner:
             raise
         except Exception as error:
             report(f"clawd runner: turn {turn.id}: {describe(error)}")
-            return Answer(error=f"The engine {name!r} failed ({type(error).__name__}); this is a defect of clawd.")
+            return Answer(
+                error=f"The engine {name!r} failed ({type(error).__name__}); this is a defect of clawd."
+            )
 
 
 def describe(error: BaseException) -> str:
