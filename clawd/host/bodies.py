@@ -33,7 +33,7 @@ LONGEST_POLL = 3600.0
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Short = Annotated[str, Field(max_length=200)]
-_SUSPECT = re.compile(rb"\\u(?:[dD][89abAB]|0000)")
+_SUSPECT = re.compile(rb"\\u(?:[dD][89a-fA-F]|0000)")
 
 
 class Problem(Exception):

@@ -10,14 +10,15 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
 from clawd.host.bodies import SCHEMA, Problem
 from clawd.host.peer import Peer, peer_of
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 # Given once a connection: the peer when it may speak here, or why not.
@@ -27,12 +28,13 @@ Admission = Callable[[Peer | None], Problem | None]
 class Connection(web.RequestHandler):
     """`peer` is who connected, `refusal` what every request of it is answered with, if anything."""
 
-    __slots__ = ("_admit", "_poll", "peer", "refusal")
+    __slots__ = ("_admit", "_ended", "_poll", "peer", "refusal")
 
     def __init__(self, manager: web.Server, admit: Admission, **options: Any) -> None:
         super().__init__(manager, **options)
         self._admit = admit
         self._poll: asyncio.Task[Any] | None = None
+        self._ended = False
         self.peer: Peer | None = None
         self.refusal: Problem | None = None
 
@@ -46,14 +48,18 @@ class Connection(web.RequestHandler):
         self.end_poll()
 
     def end_poll(self) -> None:
+        """Nothing waits here any more, now or later: the peer or the server is leaving."""
+        self._ended = True
         if self._poll is not None:
             self._poll.cancel()
 
-    async def wait(self, waiting: Any) -> Any:
-        """Await a long-poll that ends with this connection: nobody is left to hand a turn to."""
+    async def wait(self, poll: Callable[[], Awaitable[T]]) -> T:
+        """Await a long-poll that ends with this connection: nobody would be left to hand a turn to."""
+        if self._ended:
+            raise Problem(503, "stopping", "the daemon is stopping; ask again", close=True)
         self._poll = asyncio.current_task()
         try:
-            return await waiting
+            return await poll()
         finally:
             self._poll = None
 

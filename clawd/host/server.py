@@ -183,7 +183,7 @@ class HostServer:
             return await self._next_turn(connection, query)
         if request.method == "GET" and path == bodies.CONTROL:
             wait = min(bodies.query_of(query, "wait")["wait"], bodies.LONGEST_POLL)
-            return controls(await connection.wait(self._desk.control(self.run, wait)))
+            return controls(await connection.wait(lambda: self._desk.control(self.run, wait)))
         number, _, verb = path.removeprefix(bodies.TURN + "/").partition("/")
         if not (number.isascii() and number.isdigit() and len(number) < 17):
             raise Problem(404, "not_found", "there is nothing here")
@@ -203,7 +203,7 @@ class HostServer:
     async def _next_turn(self, connection: Connection, query: str) -> web.StreamResponse:
         asked = bodies.query_of(query, "wait", "worker")
         worker, wait = int(asked["worker"]), min(asked["wait"], bodies.LONGEST_POLL)
-        offer = await connection.wait(self._desk.next_turn(self.run, worker, wait))
+        offer = await connection.wait(lambda: self._desk.next_turn(self.run, worker, wait))
         if offer is None:
             return web.Response(status=204)
         self._live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)
