@@ -16,7 +16,7 @@ from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
 from clawd.sandbox import limits, probe, recipe, running
 from clawd.sandbox.directories import prepare
-from clawd.sandbox.processes import Process, boot, process, showing
+from clawd.sandbox.processes import Process, boot, process, seeing
 from clawd.sandbox.protocol import LeftOver, RunSpec, Sandbox
 
 SWEEP_SECONDS = 10.0
@@ -69,14 +69,11 @@ class Bubblewrap:
     async def _launch(self, spec: RunSpec, host: recipe.Host, cgroup: limits.Cgroup | None) -> Sandbox:
         """Start it from this very thread: the kernel ends a bwrap when the *thread* that started it ends."""
         told, telling = os.pipe()
-        descriptors = [telling]
+        output, printing = os.pipe()
+        more: list[int] = []
         try:
             line, more = running.command(spec, host, self._agent, recipe.RUNNER, {}, cgroup, info=telling)
-            descriptors += more
-            output, printing = os.pipe()
-            descriptors.append(printing)
-            log = running.Log(output)
-            child = subprocess.Popen(  # noqa: ASYNC220 — see above
+            child = subprocess.Popen(  # noqa: ASYNC220 (not in a worker thread: see above)
                 line,
                 stdin=subprocess.DEVNULL,
                 stdout=printing,
@@ -86,10 +83,11 @@ class Bubblewrap:
                 start_new_session=True,  # a terminal's ^C is for the daemon alone
             )
         except BaseException:
-            running.close([told])
+            running.close([told, output])
             raise
         finally:
-            running.close(descriptors)
+            running.close([telling, printing, *more])
+        log = running.Log(output)
         try:
             init = await _first_process(told)
             return running.BubblewrapSandbox(spec, host, self._agent, child, init, log, cgroup)
@@ -110,10 +108,9 @@ class Bubblewrap:
         with anyio.move_on_after(SWEEP_SECONDS):
             while True:
                 inside = (process(pid) for pid in cgroup.pids())
-                shown = showing("/run/clawd", f"/{left.directory.name}/socket")
-                alive = {
-                    one for one in (*processes_of(left.sandbox_id), *inside, *shown) if one and one.alive()
-                }
+                beside = seeing(left.directory / "socket", recipe.RUN)
+                found = {*processes_of(left.sandbox_id), *inside, *beside}
+                alive = {one for one in found if one and one.alive()}
                 if not alive and cgroup.remove():
                     return True
                 cgroup.kill()

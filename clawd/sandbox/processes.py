@@ -66,17 +66,14 @@ def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 
 
-def showing(target: str, source: str) -> set[Process]:
-    """The processes in whose mount table `target` shows a directory that ends in `source`."""
+def seeing(directory: Path, at: str) -> set[Process]:
+    """The processes that see `directory` at the path `at`, which must be no link and not theirs to change."""
     found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+    with contextlib.suppress(OSError):
+        wanted = directory.stat()
+        for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                lines = (
-                    line.split(" ")
-                    for line in (entry / "mountinfo").read_text("utf-8", "replace").splitlines()
-                )
-                if any(it[4] == target and it[3].removesuffix("//deleted").endswith(source) for it in lines):
+                if entry.name.isdigit() and os.path.samestat(Path(f"{entry}/root{at}").lstat(), wanted):
                     found.add(process(int(entry.name)))
     return {one for one in found if one}
 

@@ -21,6 +21,7 @@ AGENT = "/opt/clawd/agent"
 INNER = "/opt/clawd/bwrap"
 HOME = "/home/agent"
 WORK = "/group/work"
+RUN = "/run/clawd"
 RUNNER = ("-I", "-B", f"{AGENT}/runner.py")
 FORWARDER = ("-I", "-B", f"{AGENT}/forwarder.py", "--exec", "--")
 
@@ -144,7 +145,7 @@ def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) 
     args += bind("--ro-bind", spec.inbox, "/group/inbox")
     args += bind("--ro-bind", spec.group_skills, "/group/skills")
     args += bind("--ro-bind", spec.skills, "/skills")
-    args += bind("--ro-bind", spec.socket_directory, "/run/clawd")
+    args += bind("--ro-bind", spec.socket_directory, RUN)
     # Root without its capabilities may not enter `work/`: there, the inner bwrap does.
     args += ["--remount-ro", "/", "--clearenv", "--chdir", WORK if spec.uid is None else "/"]
     for name, value in environment(spec, host, extra).items():
@@ -153,7 +154,7 @@ def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) 
 
 
 def packed(args: Iterable[str]) -> bytes:
-    """Arguments as `--args FD` takes them, each ended by NUL. Raises SandboxUnavailable when one holds a NUL."""
+    """Arguments as `--args FD` takes them, each ended by NUL. Raises SandboxUnavailable for a NUL in one."""
     items = list(args)
     if any("\0" in item for item in items):
         raise SandboxUnavailable("a path or variable of this group has a NUL character in it")

@@ -19,7 +19,7 @@ import anyio
 
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import limits, recipe, seccomp
-from clawd.sandbox.processes import Process, boot, descends, parent, process
+from clawd.sandbox.processes import Process, boot, descends, parent, process, seeing
 from clawd.sandbox.protocol import Exit, RunSpec, SandboxLimits
 
 LOG_BYTES = 16 << 10
@@ -53,7 +53,7 @@ class Log:
         """Take what is left and let go of the pipe."""
         if not self._closed:
             self._loop.remove_reader(self._descriptor)
-            for _ in range(16):  # a pipe holds 64 KiB unless it was made larger
+            for _ in range(16):  # a pipe holds 64 KiB, unless it was made larger
                 if not self._take():
                     break
             self._closed = True
@@ -61,21 +61,22 @@ class Log:
 
     def _readable(self) -> None:
         self._loop.remove_reader(self._descriptor)
-        if self._take():
+        if self._take() != 0:
             self._loop.call_later(_READ_PAUSE, self._resume)
 
     def _resume(self) -> None:
         if not self._closed:
             self._loop.add_reader(self._descriptor, self._readable)
 
-    def _take(self) -> bool:
+    def _take(self) -> int | None:
+        """How many bytes came: 0 at the end, None when there are none now."""
         try:
             data = os.read(self._descriptor, 64 << 10)
         except BlockingIOError:
-            return False
+            return None
         self._bytes += data
         del self._bytes[:-LOG_BYTES]
-        return bool(data)
+        return len(data)
 
 
 class BubblewrapSandbox:
@@ -134,8 +135,12 @@ class BubblewrapSandbox:
         return command(self._spec, self._host, self._agent, entry, environment, self._cgroup)
 
     def _members(self) -> set[Process]:
-        inside = self._cgroup.pids() if self._cgroup else set()
-        return {one for one in (*self._adopted, *map(process, inside)) if one and one.alive()}
+        """What is alive of it and of the sandboxes beside it."""
+        if self._cgroup:
+            inside = {one for one in map(process, self._cgroup.pids()) if one}
+        else:
+            inside = seeing(self._spec.socket_directory, recipe.RUN)
+        return {one for one in self._adopted | inside if one.alive()}
 
     def _kill(self) -> None:
         if self._cgroup:
@@ -147,11 +152,7 @@ class BubblewrapSandbox:
         outer, init = self._handles
         try:
             await anyio.wait_readable(outer)
-            code = (
-                await anyio.to_thread.run_sync(self._child.wait)
-                if self._child.poll() is None
-                else self._child.returncode
-            )
+            code = self._child.wait()
             self._init.kill()
             await anyio.wait_readable(init)
         finally:
