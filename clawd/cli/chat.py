@@ -24,7 +24,10 @@ from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
 
 _TIMEOUT = 300.0  # seconds that -m waits when nothing else was said
-_FIELDS = tuple("turn session group reply files engine model backend attempt ms usage error".split())
+_FIELDS = (
+    *("turn", "session", "group", "reply", "files", "engine"),
+    *("model", "backend", "attempt", "ms", "usage", "error"),
+)
 _UNANSWERED = frozenset(("held", "failed", "stopped", "stale", "withdrawn"))
 _DENIED = frozenset(("refused", "denied", "ignored", "dropped", "held", "failed", "stale", "withdrawn"))
 

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from clawd.errors import UsageError
 from clawd.model import Incoming, Outgoing, Receipt
-from clawd.signals import Signals, Subscription
+from clawd.signals import News, Signals, Subscription
 
 SPEAKER = re.compile(r"owner|(?:admin|member|stranger):[\w.@-]{1,64}")
 _STREAM = ("delta", "tool", "turn")
@@ -105,6 +105,7 @@ class Conversation:
         self._own_session: str | None = None
         self._told: dict[int, str] = {}  # messages sent here, and the state that their client knows
         self._mailbox: Mailbox | None = None
+        self._news: Subscription | None = None
         self._deciding = anyio.Lock()
 
     async def open(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +119,7 @@ class Conversation:
         self._group, self._session, self._sender = group, session, sender
         self._own_session, self._thread = own, own or ""
         await self._tasks.start(self._deliveries)
-        await self._tasks.start(self._news)
+        await self._tasks.start(self._follow)
         if params.get("replay"):
             for message in await self._host.unseen(group, self._thread):
                 await self._message(message)
@@ -164,37 +165,53 @@ class Conversation:
                 await self._message(message)
         self._tasks.cancel_scope.cancel()  # fell behind: the client comes again and is replayed
 
-    async def _news(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        with self._host.signals.subscribe() as news:
+    async def _follow(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        with self._host.signals.subscribe() as self._news:
             task_status.started()
-            await self._follow(news)
+            async for news in self._news:
+                if await self._forward(news):
+                    await self._decide()
 
-    async def _follow(self, subscription: Subscription) -> None:
-        async for news in subscription:
-            if news.group not in ("", self._group):
-                continue
-            if news.kind in _STREAM and same_session(self._session, news.session):
-                await self._send(news.kind, news.data)
-            if news.kind in _DECIDING:
-                await self._decide()
+    async def _forward(self, news: News) -> bool:
+        """Pass on what streams; gives whether an outcome may have changed."""
+        if news.group not in ("", self._group):
+            return False
+        if news.kind in _STREAM and same_session(self._session, news.session):
+            await self._send(news.kind, news.data)
+        return news.kind in _DECIDING
+
+    async def _catch_up(self) -> bool:
+        """Pass on the news so far, so that what was streamed is told before what it became."""
+        changed = False
+        for news in self._news.arrived() if self._news else ():
+            changed |= await self._forward(news)
+        return changed
 
     async def _decide(self) -> None:
         """Tell the outcome of every message of this connection whose state is news to the client."""
         async with self._deciding:
-            for message, told in list(self._told.items()):
-                outcome = await self._host.outcome(message)
-                if outcome is None or outcome["state"] == told:
-                    continue
-                if outcome["state"] == "held":
-                    self._told[message] = "held"
-                else:
-                    del self._told[message]
-                if self._mailbox is not None:  # what was delivered before the end is told before the end
-                    for delivered in self._mailbox.arrived():
-                        await self._message(delivered)
-                await self._send("outcome", {"message": message, **outcome})
+            changed = True
+            while changed:
+                changed = False
+                for message, told in list(self._told.items()):
+                    outcome = await self._host.outcome(message)
+                    if outcome is None or outcome["state"] == told:
+                        continue
+                    if outcome["state"] == "held":
+                        self._told[message] = "held"
+                    else:
+                        del self._told[message]
+                    changed |= await self._catch_up()
+                    for delivered in self._mailbox.arrived() if self._mailbox else ():
+                        await self._tell(delivered)
+                    await self._send("outcome", {"message": message, **outcome})
 
     async def _message(self, message: Outgoing) -> None:
+        if await self._catch_up():
+            self._tasks.start_soon(self._decide)
+        await self._tell(message)
+
+    async def _tell(self, message: Outgoing) -> None:
         await self._send(
             "message",
             {
