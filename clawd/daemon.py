@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -38,7 +40,7 @@ from clawd.ledger import deliveries, groups, queries
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.locks import HomeLock
-from clawd.model import Incoming
+from clawd.model import Incoming, Lease
 from clawd.sandbox.choose import choose_backend
 from clawd.sandbox.protocol import SandboxLimits
 from clawd.signals import Signals
@@ -132,7 +134,7 @@ class Daemon:
             runtime_directory(dict(os.environ)),
             ledger,
             clock,
-            choose_backend(self.config.current.sandbox.backend),
+            choose_backend(self.config.current.sandbox.backend, home.root),
             self._serve_run,
             self._limits,
         )
@@ -190,19 +192,30 @@ class Daemon:
     @asynccontextmanager
     async def _serve_run(self, run: Run) -> AsyncIterator[None]:
         """The run's socket. The HTTP server is imported with the first run, beside the loop."""
-        server_module = await anyio.to_thread.run_sync(_import_host)
-        server = server_module.serve_run(run, self.counter, self.home, self._enqueue, self._end_run_soon)
-        async with server:
+        server, tools = await anyio.to_thread.run_sync(_import_host)
+
+        def context(lease: Lease) -> Any:
+            enqueue = partial(self._enqueue, lease.turn)
+            return tools.ToolContext(lease, run.spec.work, Blobs(self.home.blobs), enqueue)
+
+        async with server.HostServer(
+            run.id,
+            run.spec.socket_directory / "s",
+            owns=lambda pid: run.sandbox is not None and run.sandbox.owns(pid),
+            uid=run.spec.uid,
+            desk=self.counter,
+            tools=tools.built_in(),
+            context=context,
+            token_ok=lambda _, token: secrets.compare_digest(token.encode(), run.token.encode()),
+            on_second_hello=lambda: self.tasks.start_soon(self.dispatcher.end_run, run.group),
+        ):
             yield
 
-    def _end_run_soon(self, group: str) -> None:
-        self.tasks.start_soon(self.dispatcher.end_run, group)
-
-    def _enqueue(self, tx: Transaction, turn: int, effect: int, **what: Any) -> list[int]:
+    def _enqueue(self, turn: int, tx: Transaction, effect: int, **what: Any) -> None:
         """A host tool's delivery to its turn's own chat."""
         row = tx.one("SELECT * FROM turn WHERE id = ?", turn)
         assert row is not None
-        return deliveries.enqueue(
+        deliveries.enqueue(
             tx,
             Address.of(row),
             session=row["session"],
@@ -321,10 +334,10 @@ class Daemon:
                 await anyio.sleep(0.02)
 
 
-def _import_host() -> Any:
-    from clawd.host import server
+def _import_host() -> tuple[Any, Any]:
+    from clawd.host import server, tools
 
-    return server
+    return server, tools
 
 
 def _adapter(name: str, settings: dict[str, Any]) -> Adapter:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from clawd import __version__
 from clawd.clock import rfc3339
 from clawd.config.home import Home
-from clawd.config.load import load_config, load_group, merged
+from clawd.config.load import check_file, load_config, load_group, merged
 from clawd.errors import NotFound
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
@@ -38,14 +38,15 @@ def _ledger(home: Home) -> Iterator[Ledger | None]:
         ledger.close()
 
 
-def _read(home: Home, work: Callable[[Transaction], T], empty: T) -> T:
+def _read(home: Home, work: Callable[[Transaction], T]) -> T | None:
+    """What `work` reads, None for a home that has no ledger yet."""
     with _ledger(home) as ledger:
-        return empty if ledger is None else ledger.tx(work)
+        return None if ledger is None else ledger.tx(work)
 
 
 def status(home: Home) -> Shown:
     """The same shape as the daemon's own word, for a home without one."""
-    names = _read(home, group_rows.every, [])
+    names = _read(home, group_rows.every) or []
     return {
         "version": __version__,
         "pid": None,
@@ -53,7 +54,7 @@ def status(home: Home) -> Shown:
         "uptime_s": 0,
         "ready": False,
         "groups": len(names),
-        "turns": _read(home, queries.turn_counts, {"queued": 0, "running": 0, "held": 0}),
+        "turns": _read(home, queries.turn_counts) or {"queued": 0, "running": 0, "held": 0},
         "sandboxes": 0,
         "channels": [],
     }
@@ -67,7 +68,7 @@ def groups(home: Home) -> list[Shown]:
         return [(row, counts.get(row.name, 0)) for row in group_rows.every(tx)]
 
     shown = []
-    for row, sessions in _read(home, read, []):
+    for row, sessions in _read(home, read) or []:
         own = load_group(home, row.folder)
         settings = merged(config, own)
         shown.append(
@@ -95,31 +96,33 @@ def group(home: Home, name: str) -> Shown:
 
 
 def messages(home: Home, group: str | None, state: str | None, limit: int) -> list[Shown]:
-    return _read(home, lambda tx: queries.messages(tx, group, state, limit), [])
+    return _read(home, lambda tx: queries.messages(tx, group, state, limit)) or []
 
 
 def message(home: Home, id: int) -> Shown:
-    found = _read(home, lambda tx: queries.message(tx, id), None)
+    found = _read(home, lambda tx: queries.message(tx, id))
     if found is None:
         raise NotFound(f"there is no message {id}")
     return found
 
 
 def deliveries(home: Home) -> list[Shown]:
-    return _read(home, queries.deliveries, [])
+    return _read(home, queries.deliveries) or []
 
 
 def sessions(home: Home, group: str | None) -> list[Shown]:
     """Every session of the ledger; its file may not exist before its first turn is recorded."""
-    rows = _read(
-        home,
-        lambda tx: tx.all(
-            "SELECT s.id, s.grp, s.stem, g.folder, s.made FROM session s JOIN grp g ON g.name = s.grp"
-            " WHERE ? IS NULL OR s.grp = ? ORDER BY s.grp, s.base, s.segment",
-            group,
-            group,
-        ),
-        [],
+    rows = (
+        _read(
+            home,
+            lambda tx: tx.all(
+                "SELECT s.id, s.grp, s.stem, g.folder, s.made FROM session s JOIN grp g ON g.name = s.grp"
+                " WHERE ? IS NULL OR s.grp = ? ORDER BY s.grp, s.base, s.segment",
+                group,
+                group,
+            ),
+        )
+        or []
     )
     shown = []
     for row in rows:
@@ -139,6 +142,11 @@ def sessions(home: Home, group: str | None) -> list[Shown]:
     return shown
 
 
+def config_check(file: Path) -> Shown:
+    """Whether a config.toml or group.toml is valid, and every finding if not."""
+    return check_file(file)
+
+
 def session_file(home: Home, id: str) -> Path:
     """The file of a session: the newest segment of a plain id. Raises NotFound."""
 
@@ -146,7 +154,7 @@ def session_file(home: Home, id: str) -> Path:
         row = group_rows.session(tx, id)
         return (row, group_rows.get(tx, row.group).folder) if row else None
 
-    found = _read(home, read, None)
+    found = _read(home, read)
     if found is None:
         raise NotFound(f"there is no session {id!r}", hint="clawd session list")
     row, folder = found

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from clawd.clock import Clock, SystemClock, rfc3339
+from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.home import Home
-from clawd.config.load import ensure_group
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import folder_name
 from clawd.ledger import ends, groups, turns
@@ -108,6 +108,11 @@ class Operations:
         if self._dispatcher is None or not await self._dispatcher.end_run(group):
             raise NotFound(f"group {group!r} has no sandbox now", hint="clawd sandbox list")
         return {"group": group, "state": "gone"}
+
+
+def init(home: Home) -> Params:
+    """Make a home that works as it is; what is there stays."""
+    return {"home": str(home.root), "made": [str(path) for path in init_home(home)]}
 
 
 def offline(home: Home) -> dict[str, Operation]:

@@ -162,9 +162,7 @@ class HostServer:
             return problem(Problem(400, "malformed", "the body was cut off", close=True))
         except Exception:
             log.exception("run %s: %s failed", self.run, request.method)
-            return problem(
-                Problem(500, "internal", "the daemon failed at this; its log says more", close=True)
-            )
+            return problem(Problem(500, "internal", "the daemon failed at this; its log says more", close=True))
 
     async def _route(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         target = request.raw_path
@@ -209,9 +207,7 @@ class HostServer:
         self._live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)
         return reply(asdict(offer))
 
-    async def _of_turn(
-        self, request: web.BaseRequest, turn: int, verb: str, query: str
-    ) -> web.StreamResponse:
+    async def _of_turn(self, request: web.BaseRequest, turn: int, verb: str, query: str) -> web.StreamResponse:
         if request.method == "GET" and verb == "more":
             asked = bodies.query_of(query, "attempt", "worker")
             lease = Lease(self.run, turn, int(asked["attempt"]), int(asked["worker"]))
@@ -224,9 +220,7 @@ class HostServer:
         elif request.method == "POST" and verb == "events":
             events = bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Events)
             lease = self._lease(turn, events)
-            await self._fenced(
-                lease, self._desk.events(lease, [event.model_dump() for event in events.events])
-            )
+            await self._fenced(lease, self._desk.events(lease, [event.model_dump() for event in events.events]))
         elif request.method == "POST" and verb == "final":
             body = bodies.decode(await read(request, bodies.FINAL_BYTES), bodies.FinalBody)
             lease = self._lease(turn, body)
@@ -262,9 +256,7 @@ class HostServer:
         lease = self._lease_for(body, connection.peer == self.runner)
         tool = self._tools.get(name)
         if tool is None:
-            raise Problem(
-                404, "no_tool", f"there is no tool of this name; there are {', '.join(sorted(self._tools))}"
-            )
+            raise Problem(404, "no_tool", f"there is no tool of this name; there are {', '.join(sorted(self._tools))}")
         try:
             arguments = tool.Arguments.model_validate(body.arguments)
         except ValidationError as error:
@@ -344,9 +336,7 @@ def token_of(header: str) -> str:
 
 async def read(request: web.BaseRequest, limit: int) -> bytes:
     """The whole body. Raises Problem 413 before more than `limit` bytes are held."""
-    too_large = functools.partial(
-        Problem, 413, "too_large", f"the body is larger than {limit >> 10} KiB", close=True
-    )
+    too_large = functools.partial(Problem, 413, "too_large", f"the body is larger than {limit >> 10} KiB", close=True)
     if (request.content_length or 0) > limit:
         raise too_large()
     data = bytearray()

@@ -171,7 +171,8 @@ class Ledger:
         return [self._run([work])[0] for work in works]
 
     def _commit(self, works: Sequence[Work]) -> list[tuple[Any, BaseException | None]]:
-        connection, outcomes = self._connection, []
+        connection = self._connection
+        outcomes: list[tuple[Any, BaseException | None]] = []
         transaction = Transaction(connection)
         connection.execute("BEGIN IMMEDIATE" if not self._is_read_only() else "BEGIN")
         for work in works:

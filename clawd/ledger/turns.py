@@ -139,12 +139,12 @@ def is_lease_of(row: Row, lease: Lease) -> bool:
 def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
     """Keep message `n`. The same one again changes nothing; another one under the same number is refused."""
     check_lease(tx, lease)
-    text = json.dumps(message, ensure_ascii=False, sort_keys=True)
     old = tx.one("SELECT message FROM step WHERE turn = ? AND n = ?", lease.turn, n)
     if old is not None:
-        if old["message"] != text:
+        if json.loads(old["message"]) != message:
             raise LeaseLost(f"turn {lease.turn} has another step {n} already")
         return
+    text = json.dumps(message, ensure_ascii=False)
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
 
 

@@ -45,9 +45,7 @@ class Bubblewrap:
         try:
             spec = prepare(spec)
             if host.kind == "cgroup":
-                cgroup = limits.Cgroup.create(
-                    host.holder.places, f"clawd-{self._install}-{spec.run}", spec.limits
-                )
+                cgroup = limits.Cgroup.create(host.holder.places, f"clawd-{self._install}-{spec.run}", spec.limits)
                 (spec.directory / _CGROUP_FILE).write_text("\n".join(map(str, cgroup.directories)))
             return await self._launch(spec, host, cgroup)
         except OSError as error:
@@ -124,12 +122,7 @@ def processes_of(sandbox_id: str) -> list[Process]:
     """The processes that a sandbox's id names, as far as they can be of this boot: [outer bwrap, first
     inside]."""
     kind, *fields = sandbox_id.split(":")
-    if (
-        kind != "bwrap"
-        or len(fields) != 5
-        or fields[0] != boot()
-        or not all(field.isdigit() for field in fields[1:])
-    ):
+    if kind != "bwrap" or len(fields) != 5 or fields[0] != boot() or not all(field.isdigit() for field in fields[1:]):
         return []
     outer, outer_start, first, first_start = map(int, fields[1:])
     return [Process(outer, outer_start), Process(first, first_start)]

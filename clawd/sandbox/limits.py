@@ -56,9 +56,7 @@ def places_of(mountinfo: str, own: str) -> dict[str, Place]:
         kind, *_, options = source.split(" ")
         fields = mount.split(" ")
         root, point = fields[3], fields[4]
-        names = {"cgroup": [name for name in options.split(",") if name in CONTROLLERS], "cgroup2": [""]}.get(
-            kind, []
-        )
+        names = {"cgroup": [name for name in options.split(",") if name in CONTROLLERS], "cgroup2": [""]}.get(kind, [])
         for name in names:
             path = paths.get(name, "")
             if path and (root == "/" or path == root or path.startswith(f"{root}/")):
@@ -135,9 +133,7 @@ class Cgroup:
         found: set[int] = set()
         for directory in self.directories:
             with contextlib.suppress(OSError):
-                found.update(
-                    int(pid) for pid in (directory / "cgroup.procs").read_text().split() if pid != "0"
-                )
+                found.update(int(pid) for pid in (directory / "cgroup.procs").read_text().split() if pid != "0")
         return found
 
     def kill(self) -> None:
@@ -197,9 +193,7 @@ def _own_places() -> dict[str, Place]:
         with contextlib.suppress(OSError):
             directory = _opened(unified.directory, [name for name in CONTROLLERS if name not in places])
             offered = (directory / "cgroup.subtree_control").read_text().split()
-            places |= {
-                name: Place(directory, 2) for name in CONTROLLERS if name in offered and name not in places
-            }
+            places |= {name: Place(directory, 2) for name in CONTROLLERS if name in offered and name not in places}
     return places
 
 

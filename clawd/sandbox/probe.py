@@ -55,9 +55,7 @@ def find_bwrap(path: str = _SYSTEM_PATH, wheel: Path | None = None) -> Bwrap:
     """
     system = shutil.which("bwrap", path=path)
     if system and not Path(system).stat().st_mode & stat.S_ISUID:
-        told = subprocess.run(
-            [system, "--version"], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
+        told = subprocess.run([system, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
         version = re.search(r"(\d+)\.(\d+)", told)
         if version and (int(version[1]), int(version[2])) >= OLDEST:
             return Bwrap(Path(system).resolve())
@@ -83,13 +81,9 @@ def survey(install: str, agent: Path, path: str = _SYSTEM_PATH, wheel: Path | No
     """Find everything, and prove it by a sandbox in which Python starts. Blocks for some 0.1 s. Raises
     Missing."""
     if sys.platform != "linux":
-        raise Missing(
-            "bubblewrap", "bubblewrap sandboxes need Linux", "use Docker: sandbox.backend = 'docker'"
-        )
+        raise Missing("bubblewrap", "bubblewrap sandboxes need Linux", "use Docker: sandbox.backend = 'docker'")
     if missing := [tool for tool in _TOOLS if not os.access(tool, os.X_OK)]:
-        raise Missing(
-            "bubblewrap", f"{' and '.join(missing)} not found", f"apt install util-linux, {_DOCKER}"
-        )
+        raise Missing("bubblewrap", f"{' and '.join(missing)} not found", f"apt install util-linux, {_DOCKER}")
     bwrap, holder = find_bwrap(path, wheel), limits.find_holder(install)
     beside = [Path(name) for name in ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")]
     told = ""

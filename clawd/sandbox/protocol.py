@@ -102,7 +102,8 @@ class Sandbox(Protocol):
 class Backend(Protocol):
     """A maker of sandboxes."""
 
-    name: Literal["docker", "bubblewrap"]
+    @property
+    def name(self) -> Literal["docker", "bubblewrap"]: ...
 
     async def check(self) -> None:
         """Raises SandboxUnavailable with a sentence that says what to do when no sandbox can be made here."""

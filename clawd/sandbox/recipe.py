@@ -171,9 +171,7 @@ def launched(join: list[str], command: list[str]) -> list[str]:
     return ["/bin/sh", "-c", f'{script}shift {len(join)}; exec "$@"', "sh", *join, *command]
 
 
-def command(
-    spec: RunSpec, host: Host, entry: Iterable[str], args: int, seccomp: int, info: int | None
-) -> list[str]:
+def command(spec: RunSpec, host: Host, entry: Iterable[str], args: int, seccomp: int, info: int | None) -> list[str]:
     """The command line around `entry`, the arguments of Python. `args`, `seccomp`, `info` are descriptors."""
     bounds = ["/usr/bin/prlimit", *limits.prlimit_options(host.kind, spec.limits), "--", host.python, *entry]
     outer = [

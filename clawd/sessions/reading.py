@@ -86,9 +86,7 @@ def sound(blocks: Sequence[Block]) -> list[Block]:
             kept.append(replace(block, tool_calls=tuple(calls)))
         results = _results(blocks, index)
         for call in calls:
-            kept.append(
-                results.get(call["id"]) or Block("tool", NO_RESULT, block.at, tool_call_id=call["id"])
-            )
+            kept.append(results.get(call["id"]) or Block("tool", NO_RESULT, block.at, tool_call_id=call["id"]))
     return kept
 
 

@@ -16,9 +16,9 @@ from clawd.clock import Clock, rfc3339
 from clawd.context.compose import Composer
 from clawd.errors import ClawdError, LeaseLost, UnsafePath
 from clawd.files import Blobs
-from clawd.ledger import ends, turns
+from clawd.ledger import deliveries, ends, turns
 from clawd.ledger import runs as run_rows
-from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.model import Control, Final, Lease, Offer
 from clawd.signals import News, Signals
@@ -120,7 +120,8 @@ class Counter:
             run.look_again()
         self._dispatcher.tell(run.group, row["session"], row["id"], "claimed")
         try:
-            self._dispatcher.runs.render(run)
+            for sentence in self._dispatcher.runs.render(run):
+                await self._say(row, sentence)
             return self._composer.offer(claim)
         except ClawdError as error:
             # The turn cannot be put together (a script is missing, say): that is the turn's end, told in its chat.
@@ -139,6 +140,18 @@ class Counter:
         live.worker, live.began, live.heard = worker, self._clock.monotonic(), self._clock.monotonic()
         live.confirmed = False
         return self._composer.offer(claim)
+
+    async def _say(self, row: Row, sentence: str) -> None:
+        """A notice to a turn's chat, beside its answer."""
+        to, limit = Address.of(row), self._text_limit(row["channel"])
+
+        def say(tx: Transaction) -> None:
+            deliveries.enqueue(
+                tx, to, session=row["session"], kind="notice", text=sentence, now=self._now(), limit=limit
+            )
+
+        await self._ledger.do(say)
+        self._dispatcher.deliver(to)
 
     async def _fail(self, run: Run, lease: Lease, why: str) -> None:
         row = await self._ledger.do(lambda tx: turns.get(tx, lease.turn))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from clawd.model import Control, Final, Lease, Offer
 
-__all__ = ["Control", "Desk", "Final", "Lease", "Offer"]
+__all__ = ["Control", "Desk", "Final", "Lease", "Offer", "TokenCheck"]
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
@@ -55,3 +55,9 @@ class Desk(Protocol):
     async def final(self, lease: Lease, final: Final) -> None:
         """End the turn. Accepted once; a replay by the same lease is answered like the first."""
         ...
+
+
+class TokenCheck(Protocol):
+    """Whether a token is this run's."""
+
+    def __call__(self, run: str, token: str) -> bool: ...

@@ -156,8 +156,9 @@ class Runs:
             spec.directory.mkdir(mode=0o700)
             spec.socket_directory.mkdir(mode=0o755)
             self.render(run)
+            run.sandbox = await self.backend.start(spec)
+            # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
             async with self._serve(run):
-                run.sandbox = await self.backend.start(spec)
                 sandbox_id = run.sandbox.id
                 await self._ledger.do(lambda tx: runs.started(tx, run.id, sandbox_id))
                 return await self._until_dead(run, run.sandbox, on_ready)
@@ -169,10 +170,12 @@ class Runs:
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(spec.directory, ignore_errors=True))
                 run.gone.set()
 
-    def render(self, run: Run) -> None:
-        """Renew what the agent is shown; what is refused is told to the person once a run."""
-        refused = view.render(run.spec.view, self._home.group(run.group))
-        run.told = [sentence for sentence in refused if sentence not in run.told]
+    def render(self, run: Run) -> list[str]:
+        """Renew what the agent is shown. Gives a sentence for each file that was refused, once a run."""
+        refused = view.render(run.spec.view, self._home.group(run.group)).refused
+        new = [sentence for sentence in refused if sentence not in run.told]
+        run.told += new
+        return new
 
     async def _until_dead(self, run: Run, sandbox: Sandbox, on_ready: Callable[[Run], None]) -> Exit:
         exit: Exit | None = None

@@ -61,9 +61,7 @@ def bash(turn: Turn, command: str, timeout: float = TIMEOUT) -> str:
     try:
         process = turn.start(["/bin/sh", "-c", _SHELL, "sh", command])
     except OSError as error:
-        return (
-            f"[{explain(0, str(error.strerror)) or f'The command could not be started: {error.strerror}.'}]"
-        )
+        return f"[{explain(0, str(error.strerror)) or f'The command could not be started: {error.strerror}.'}]"
     output = Output()
     late = not _collect(process, output, timeout)
     if late:
@@ -113,9 +111,7 @@ def _collect(process: Any, output: Output, timeout: float) -> bool:
     deadline = time.monotonic() + timeout
     try:
         while (left := deadline - time.monotonic()) > 0:
-            ready = {
-                descriptor for descriptor, _ in poller.poll((left if handle >= 0 else min(left, 0.05)) * 1000)
-            }
+            ready = {descriptor for descriptor, _ in poller.poll((left if handle >= 0 else min(left, 0.05)) * 1000)}
             if pipe in ready and not output.read(pipe):
                 poller.unregister(pipe)
             if handle in ready or (handle < 0 and has_ended(process.pid)):

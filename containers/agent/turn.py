@@ -40,9 +40,7 @@ class Place:
 class Answer:
     """How an engine ends a turn. Every text is for a person; `error` is a sentence."""
 
-    def __init__(
-        self, text: str = "", error: str | None = None, stop_reason: str = "end", **more: Any
-    ) -> None:
+    def __init__(self, text: str = "", error: str | None = None, stop_reason: str = "end", **more: Any) -> None:
         self.text = text
         self.error = error
         self.stop_reason = stop_reason
@@ -124,12 +122,7 @@ class Turn:
 
     def final(self, answer: Answer) -> None:
         error = answer.error
-        if (
-            not error
-            and not answer.text.strip()
-            and not answer.more.get("files")
-            and answer.stop_reason == "end"
-        ):
+        if not error and not answer.text.strip() and not answer.more.get("files") and answer.stop_reason == "end":
             error = "The agent ended without saying anything."
         body = {
             **self._fence,

@@ -118,9 +118,7 @@ class StandIn:
         if outcome["files"]:
             path = self.file.parent / "blobs" / "abc"
             sent.append(
-                Outgoing(
-                    delivery=first + 1, kind="file", text="", nonce="f", path=path, name="milk.txt", **common
-                )  # type: ignore[arg-type]
+                Outgoing(delivery=first + 1, kind="file", text="", nonce="f", path=path, name="milk.txt", **common)  # type: ignore[arg-type]
             )
         return sent
 

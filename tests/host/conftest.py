@@ -93,9 +93,10 @@ class Stage:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
-                    if mark in (entry / "environ").read_bytes().split(b"\0") and b"runner.py" not in (
-                        entry / "cmdline"
-                    ).read_bytes():
+                    if (
+                        mark in (entry / "environ").read_bytes().split(b"\0")
+                        and b"runner.py" not in (entry / "cmdline").read_bytes()
+                    ):
                         found.append(int(entry.name))
                 except OSError:
                     continue

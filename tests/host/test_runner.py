@@ -13,7 +13,6 @@ from .conftest import Stage
 pytestmark = pytest.mark.anyio
 
 
-
 def bash(command: str) -> dict[str, object]:
     return {"name": "bash", "arguments": {"command": command}}
 
@@ -50,7 +49,11 @@ async def test_scripted_rounds_are_durable_steps(stage: Stage) -> None:
     async with stage.server():
         stage.runner()
         turn = stage.desk.script(
-            {"text": "looking at {message}", "tool_calls": [bash("echo one; exit 3"), bash("echo two")], "usage": {"input": 5}},
+            {
+                "text": "looking at {message}",
+                "tool_calls": [bash("echo one; exit 3"), bash("echo two")],
+                "usage": {"input": 5},
+            },
             {"tool_calls": [{"name": "send_message", "arguments": {"text": "on the way"}}]},
             {"text": "done", "usage": {"input": 7, "output": 2}, "notes": {"goal": "g"}},
             text="x",
@@ -90,7 +93,10 @@ async def test_an_attempt_goes_on_after_the_given_steps(stage: Stage) -> None:
 async def test_a_runner_killed_in_mid_turn_is_continued_by_the_next(stage: Stage) -> None:
     send = {"name": "send_message", "arguments": {"text": "once"}}
     turn = stage.desk.script(
-        {"tool_calls": [send]}, {"tool_calls": [bash("echo x >>log; sleep 600")]}, {"tool_calls": [send]}, {"text": "end"}
+        {"tool_calls": [send]},
+        {"tool_calls": [bash("echo x >>log; sleep 600")]},
+        {"tool_calls": [send]},
+        {"text": "end"},
     )
     async with stage.server():
         first = stage.runner()
@@ -145,7 +151,13 @@ async def test_another_live_turn_keeps_its_processes(stage: Stage) -> None:
     async with stage.server():
         stage.runner()
         long = stage.desk.script(
-            {"tool_calls": [bash("(setsid sleep 611 &) ; touch up; while [ ! -e go ]; do sleep 0.02; done; pgrep -f 'sleep 61[1]' | wc -l")]},
+            {
+                "tool_calls": [
+                    bash(
+                        "(setsid sleep 611 &) ; touch up; while [ ! -e go ]; do sleep 0.02; done; pgrep -f 'sleep 61[1]' | wc -l"
+                    )
+                ]
+            },
             {"text": "long"},
         )
         with anyio.fail_after(20):
@@ -208,7 +220,9 @@ async def test_an_engine_that_fails_or_is_missing_leaves_the_worker_alive(stage:
 async def test_a_lost_lease_is_dropped_quietly(stage: Stage) -> None:
     async with stage.server():
         stage.runner()
-        turn = stage.desk.script({"tool_calls": [bash("touch up; while [ ! -e go ]; do sleep 0.02; done")]}, {"text": "x"})
+        turn = stage.desk.script(
+            {"tool_calls": [bash("touch up; while [ ! -e go ]; do sleep 0.02; done")]}, {"text": "x"}
+        )
         with anyio.fail_after(20):
             while not (stage.work / "up").exists():
                 await anyio.sleep(0.01)
@@ -266,5 +280,3 @@ def children(pid: int) -> int:
         except OSError:
             continue
     return count
-
-

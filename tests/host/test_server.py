@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -129,12 +130,12 @@ async def test_connections_are_counted(stage: Stage) -> None:
         idle = [await asyncio.open_unix_connection(str(stage.socket)) for _ in range(bodies.CONNECTIONS)]
         with anyio.fail_after(10):
             while (await code(stage, "GET", "/"))[0] != 503:
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
         for _, writer in idle:
             writer.close()
         with anyio.fail_after(10):
             while await code(stage, "GET", "/") != (404, "not_found"):
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
 
 
 # ---- turns
@@ -415,7 +416,9 @@ ONE_OFF = st.tuples(st.sampled_from([STEP, FINAL, SEND, HELLO]), st.sampled_from
     lambda drawn: {**drawn[0], drawn[1]: drawn[2]}
 )
 BODY = st.binary(max_size=60) | (JSON | NEAR | ONE_OFF).map(lambda value: json.dumps(value).encode())
-VERB = st.sampled_from(["turn/1/step", "turn/1/events", "turn/1/final", "tools/send_message", "tools/send_file", "hello"])
+VERB = st.sampled_from(
+    ["turn/1/step", "turn/1/events", "turn/1/final", "tools/send_message", "tools/send_file", "hello"]
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

