@@ -25,11 +25,7 @@ def test_safe_name_is_pythonclaws(id: str, name: str) -> None:
 
 
 @steady
-@given(
-    st.lists(
-        st.text(st.sampled_from("aAéÉßs:/_- ~.\u0301"), min_size=1, max_size=6), unique=True, max_size=12
-    )
-)
+@given(st.lists(st.text(st.sampled_from("aAéÉßs:/_- ~.\u0301"), min_size=1, max_size=6), unique=True, max_size=12))
 def test_two_ids_never_share_a_stem(names: list[str]) -> None:
     taken: list[str] = []
     for name in names:
@@ -57,9 +53,7 @@ def test_session_ids_that_are_taken(id: str) -> None:
     assert ids.check_session_id(id) == id
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/b", "-a", "_a", "a b", "é", "x" * 65, "shared", "State", "a\n"]
-)
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-a", "_a", "a b", "é", "x" * 65, "shared", "State", "a\n"])
 def test_group_names_that_are_refused(name: str) -> None:
     with pytest.raises(UsageError):
         ids.folder_name(name)

@@ -287,9 +287,7 @@ def _whole(region: bytes, forms: set[bytes]) -> bool:
     return _last_rule(region) > 0
 
 
-def _torn(
-    data: bytes, forms: set[bytes], marked: tuple[int, int] | None, header_end: int
-) -> list[tuple[int, int]]:
+def _torn(data: bytes, forms: set[bytes], marked: tuple[int, int] | None, header_end: int) -> list[tuple[int, int]]:
     """Beginnings in `data` of the block that was being written: (start, length), the last first."""
     pieces: list[tuple[int, int]] = []
     if marked:
@@ -311,6 +309,4 @@ def _torn(
 
 def _common(one: bytes, other: bytes) -> int:
     """The length of the common beginning."""
-    return next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -55,8 +55,7 @@ def read_body(body: str) -> tuple[str, Any]:
 def unescape(line: str) -> str:
     bare = line[1:].strip()
     if line.startswith("\\") and (
-        bare.startswith(("### ", "<details><summary>Tool Calls", "<!-- msg:"))
-        or bare in ("---", "</details>")
+        bare.startswith(("### ", "<details><summary>Tool Calls", "<!-- msg:")) or bare in ("---", "</details>")
     ):
         return line[1:]
     return line

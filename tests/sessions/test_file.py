@@ -53,9 +53,7 @@ def test_a_file_is_what_the_grammar_says(path: Path) -> None:
     session.append(OLD, 1)
     session.append(TURN, 2)
     numbered = [
-        Block(
-            block.role, block.content, block.at, block.tool_calls, block.tool_call_id, {"turn": turn, "n": n}
-        )
+        Block(block.role, block.content, block.at, block.tool_calls, block.tool_call_id, {"turn": turn, "n": n})
         for turn, blocks in ((1, OLD), (2, TURN))
         for block, n in zip(blocks, [f"{n + 1}/{len(blocks)}" for n in range(len(blocks))], strict=True)
     ]
@@ -109,9 +107,7 @@ def test_torn_at_every_byte_with_a_strangers_append_behind(tmp_path: Path) -> No
 
 @steady
 @given(st.lists(texts, min_size=1, max_size=3), st.data())
-def test_any_text_torn_anywhere(
-    tmp_path_factory: pytest.TempPathFactory, said: list[str], data: st.DataObject
-) -> None:
+def test_any_text_torn_anywhere(tmp_path_factory: pytest.TempPathFactory, said: list[str], data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("s") / "main.md"
     blocks = [Block("user", text, at=NOON) for text in said]
     session = SessionFile(path, "main")
@@ -123,9 +119,7 @@ def test_any_text_torn_anywhere(
     assert contents(path) == texts_of(OLD) + said
 
 
-def test_a_redo_finds_its_turn_behind_much_that_came_later(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_redo_finds_its_turn_behind_much_that_came_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WINDOW", 64)
     session = SessionFile(path, "main")
     session.append(TURN, 2)
@@ -235,9 +229,7 @@ def test_disguised_ids_are_told_apart(path: Path) -> None:
     assert len(contents(path)) == 4
 
 
-@pytest.mark.parametrize(
-    "make", [lambda p: p.symlink_to("/etc/passwd"), lambda p: os.mkfifo(p), lambda p: p.mkdir()]
-)
+@pytest.mark.parametrize("make", [lambda p: p.symlink_to("/etc/passwd"), lambda p: os.mkfifo(p), lambda p: p.mkdir()])
 def test_links_and_special_files_are_refused(path: Path, make: Callable[[Path], None]) -> None:
     path.parent.mkdir()
     make(path)
@@ -293,14 +285,10 @@ def test_two_processes_append_side_by_side(path: Path) -> None:
     said = contents(path)
     assert check(path)["ok"]
     for name in "ab":
-        assert [text for text in said if text[0] == name] == [
-            f"{name}{n}" for n in range(40) for _ in range(2)
-        ]
+        assert [text for text in said if text[0] == name] == [f"{name}{n}" for n in range(40) for _ in range(2)]
 
 
-def test_the_ten_thousandth_append_costs_what_the_tenth_did(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ten_thousandth_append_costs_what_the_tenth_did(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     costs: list[int] = []
     calls: list[str] = []
     real = {name: getattr(os, name) for name in ("write", "pread", "fdatasync", "open", "fstat")}

@@ -110,9 +110,7 @@ def test_calls_and_results_are_paired(blocks: list[Block], expected: list[Block]
 some_blocks = st.one_of(
     st.sampled_from([USER, BYE]),
     st.sampled_from(["1", "2", "3"]).map(answers),
-    st.lists(st.sampled_from(["1", "2", "3"]), min_size=1, max_size=3, unique=True).map(
-        lambda ids: asks(*ids)
-    ),
+    st.lists(st.sampled_from(["1", "2", "3"]), min_size=1, max_size=3, unique=True).map(lambda ids: asks(*ids)),
 )
 
 
@@ -130,6 +128,4 @@ def test_whatever_the_history_what_is_sent_is_sound(blocks: list[Block]) -> None
             assert not expected
             expected = [call["id"] for call in block.tool_calls]
     assert not expected
-    assert [block for block in sent if block in (USER, BYE)] == [
-        block for block in blocks if block in (USER, BYE)
-    ]
+    assert [block for block in sent if block in (USER, BYE)] == [block for block in blocks if block in (USER, BYE)]
