@@ -1,7 +1,7 @@
 """Named fault points for tests. Active only with `CLAWD_FAULT` set; without it `passing` is a no-op.
 
-`CLAWD_FAULT=kill@claimed` ends the process with SIGKILL when it first passes `claimed`; `raise@claimed` raises
-`InjectedFault`; `:N` waits for the N-th passage; several are separated by commas.
+`CLAWD_FAULT=kill@claimed` ends the process with SIGKILL when it first passes `claimed`; `raise@claimed`
+raises `InjectedFault`; `:N` waits for the N-th passage; several are separated by commas.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _passed: Counter[str] = Counter()
 
 
 def load(spec: str | None) -> None:
-    """Read a plan such as `kill@sending:3,raise@recorded`. Raises ValueError on a word that is not understood, and
-    nothing is planned then."""
+    """Read a plan such as `kill@sending:3,raise@recorded`. Raises ValueError on a word that is not
+    understood, and nothing is planned then."""
     _plan.clear()
     _passed.clear()
     plan: dict[str, tuple[str, int]] = {}

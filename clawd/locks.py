@@ -35,14 +35,16 @@ class KeyedLocks:
 
 
 class HomeLock:
-    """`flock` on `state/lock`, kept until the process ends, however it ends. The file names the holder's pid."""
+    """`flock` on `state/lock`, kept until the process ends, however it ends. The file names the holder's
+    pid."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Raises HomeBusy, naming the process that holds the home; StorageError when the file cannot be written."""
+        """Raises HomeBusy, naming the process that holds the home; StorageError when the file cannot be
+        written."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:

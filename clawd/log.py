@@ -83,9 +83,7 @@ class JsonLine(logging.Formatter):
             "logger": record.name,
             "msg": redactor.clean(_message(record)),  # before it is escaped once more
         }
-        line |= {
-            key: value for key, value in vars(record).items() if key not in _STANDARD and key not in line
-        }
+        line |= {key: value for key, value in vars(record).items() if key not in _STANDARD and key not in line}
         if record.exc_info:
             line["exc"] = redactor.clean(self.formatException(record.exc_info))
         # Surrogates are escaped, so that any text can be written.

@@ -38,9 +38,7 @@ _USER_PROFILE = """\
 """
 
 
-def init_home(
-    home: Home, *, name: str = "clawd", user: str | None = None, clock: Clock | None = None
-) -> list[Path]:
+def init_home(home: Home, *, name: str = "clawd", user: str | None = None, clock: Clock | None = None) -> list[Path]:
     """Make a home that works as it is; gives the files that were made. Doing it again adds only what is
     missing."""
     home.create()
@@ -48,9 +46,7 @@ def init_home(
         _keep(home.config_file, shipped("config.example.toml").read_bytes()),
         _keep(home.people_file, _PEOPLE.encode()),
         *ensure_group(home, "main"),
-        _keep(
-            home.group("main").memory / "MEMORY.md", _memory(name, user or _user(), clock or SystemClock())
-        ),
+        _keep(home.group("main").memory / "MEMORY.md", _memory(name, user or _user(), clock or SystemClock())),
     ]
     return [path for path in made if path is not None]
 
@@ -77,8 +73,7 @@ def _memory(name: str, user: str, clock: Clock) -> bytes:
     """The reserved keys, in PythonClaw's MEMORY.md format."""
     updated = clock.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
     entries = [
-        f"## {key}\n> Updated: {updated}\n\n{value}\n"
-        for key, value in (("bot_name", name), ("user_name", user))
+        f"## {key}\n> Updated: {updated}\n\n{value}\n" for key, value in (("bot_name", name), ("user_name", user))
     ]
     return ("# Long-Term Memory\n\n" + "\n".join(entries)).encode()
 

@@ -76,9 +76,7 @@ def merged(config: Config, group: GroupConfig) -> Effective:
 
     def over(name: str) -> Any:
         own = getattr(group, name)
-        return getattr(config, name).model_copy(
-            update={key: getattr(own, key) for key in own.model_fields_set}
-        )
+        return getattr(config, name).model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
 
     return Effective(
         name=config.claw.name,
@@ -172,9 +170,7 @@ def _validated(model: type[Model], data: Any, name: str, text: str, sources: Any
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        findings = [
-            _finding(model, problem, name, text, sources) for problem in error.errors(include_url=False)
-        ]
+        findings = [_finding(model, problem, name, text, sources) for problem in error.errors(include_url=False)]
         raise _error(findings) from None  # the cause would repeat the values
 
 
@@ -209,9 +205,7 @@ def _keys(model: Any, tables: list[str]) -> list[str]:
         else:  # a name below `dict[str, X]`, an index below `list[X]`
             model = _table_in(model)
         model = model if get_origin(model) in (dict, list) else _table_in(model)
-    return (
-        sorted(field.alias or name for name, field in model.model_fields.items()) if _is_table(model) else []
-    )
+    return sorted(field.alias or name for name, field in model.model_fields.items()) if _is_table(model) else []
 
 
 def _table_in(annotation: Any) -> Any:

@@ -358,9 +358,7 @@ class Grant(Table):
     """A key of this group's own, by reference."""
 
 
-GrantOrName = Annotated[
-    Grant, BeforeValidator(lambda value: {"service": value} if isinstance(value, str) else value)
-]
+GrantOrName = Annotated[Grant, BeforeValidator(lambda value: {"service": value} if isinstance(value, str) else value)]
 
 
 class Mount(Table):

@@ -24,9 +24,7 @@ class NotAReference(ValueError):
     """A literal stands where a reference must. Its text is not repeated: it may be the secret itself."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "write a reference like ${env:NAME}, ${file:PATH} or ${cred:NAME}, never the secret itself"
-        )
+        super().__init__("write a reference like ${env:NAME}, ${file:PATH} or ${cred:NAME}, never the secret itself")
 
 
 class Secret:
@@ -53,9 +51,7 @@ class Secret:
     def _read(self, environment: Mapping[str, str]) -> str:
         if self.kind == "env":
             if self.name not in environment:
-                raise ConfigError(
-                    f"the environment variable {self.name} is not set", hint=f"it is needed by {self}"
-                )
+                raise ConfigError(f"the environment variable {self.name} is not set", hint=f"it is needed by {self}")
             return environment[self.name]
         path = Path(self.name).expanduser()
         if self.kind == "cred":

@@ -10,7 +10,8 @@ from clawd.stores import FileStore, Scope
 
 
 def group_folder_store(home: Home) -> FileStore:
-    """Erased with the folder itself goes what other stores keep in it; they find nothing then, which is no error."""
+    """Erased with the folder itself goes what other stores keep in it; they find nothing then, which is no
+    error."""
 
     def trees(scope: Scope) -> Iterator[Path]:
         if scope.kind == "group":

@@ -86,8 +86,7 @@ def sound(blocks: Sequence[Block]) -> list[Block]:
             kept.append(replace(block, tool_calls=tuple(calls)))
         results = _results(blocks, index)
         kept += [
-            results.get(call["id"]) or Block("tool", NO_RESULT, block.at, tool_call_id=call["id"])
-            for call in calls
+            results.get(call["id"]) or Block("tool", NO_RESULT, block.at, tool_call_id=call["id"]) for call in calls
         ]
     return kept
 

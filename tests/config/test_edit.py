@@ -62,9 +62,7 @@ def test_values_are_toml_else_text(file: Path, key: str, value: str, read: objec
         ("webhook", '[{name = "a", secret = "literal"}]', ConfigError),
     ],
 )
-def test_what_would_not_be_valid_is_not_written(
-    file: Path, key: str, value: str, error: type[Exception]
-) -> None:
+def test_what_would_not_be_valid_is_not_written(file: Path, key: str, value: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         set_value(file, key, value)
     assert file.read_text() == TEXT

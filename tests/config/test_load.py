@@ -169,18 +169,12 @@ def write(home: Home, text: str) -> None:
 def test_every_table_of_the_contract_is_read(home: Home) -> None:
     write(home, EVERYTHING)
     config = load_config(home, {})
-    assert (
-        set(config.model_fields_set)
-        == set(Config.model_fields)
-        == set(tomllib.loads(EVERYTHING)) - {"schema"}
-    )
+    assert set(config.model_fields_set) == set(Config.model_fields) == set(tomllib.loads(EVERYTHING)) - {"schema"}
     assert config.sandbox.memory == 512 << 20
     assert config.services["anthropic"].inject is not None
     assert config.prices["claude-x"].cached == 0.3
     group = parse_group(GROUP)
-    assert (
-        set(group.model_fields_set) == set(GroupConfig.model_fields) == set(tomllib.loads(GROUP)) - {"schema"}
-    )
+    assert set(group.model_fields_set) == set(GroupConfig.model_fields) == set(tomllib.loads(GROUP)) - {"schema"}
     assert [(grant.service, grant.for_) for grant in group.grants] == [
         ("anthropic", None),
         ("github", "owner"),
@@ -211,9 +205,7 @@ def test_the_example_works_as_it_is_and_says_the_defaults(home: Home) -> None:
     assert load_config(home, {}) == Config()
     assert check_file(home.config_file) == {"ok": True, "errors": []}
     commented = "\n".join(
-        line.removeprefix("# ")
-        for line in example.split("\n")
-        if "=" in line or line.startswith(("[", "# ["))
+        line.removeprefix("# ") for line in example.split("\n") if "=" in line or line.startswith(("[", "# ["))
     )
     write(home, commented)
     assert load_config(home, {}).channels.telegram.enabled
@@ -259,9 +251,7 @@ def test_the_groups_own_tables_lie_over_the_configs(home: Home) -> None:
         ("schema = 'x'\n", "config.toml:1", "schema is a number", ""),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_place(
-    home: Home, text: str, where: str | None, what: str, hint: str
-) -> None:
+def test_what_is_wrong_is_said_with_its_place(home: Home, text: str, where: str | None, what: str, hint: str) -> None:
     write(home, text)
     result = check_file(home.config_file)
     if where is None:
