@@ -1,9 +1,8 @@
 """What a sandbox may send over the run's socket, checked before anything else sees it.
 
-The names and figures are those of `containers/agent/protocol.py`, which is the protocol's one definition; a test holds
-this module to it. Every byte here comes from a sandbox: models are strict, unknown fields are refused, and no field
-says who the sender is.
-"""
+The names and figures are those of `containers/agent/protocol.py`, which is the protocol's one definition; a
+test holds this module to it. Every byte here comes from a sandbox: models are strict, unknown fields are
+refused, and no field says who the sender is."""
 
 from __future__ import annotations
 
@@ -124,8 +123,8 @@ class FinalBody(Fenced):
 
 
 class ToolBody(Body):
-    """A call of a host tool. Only the runner knows `attempt` and `worker`; other processes of the sandbox name the
-    turn, or nothing when only one is live."""
+    """A call of a host tool. Only the runner knows `attempt` and `worker`; other processes of the sandbox
+    name the turn, or nothing when only one is live."""
 
     schema_: int = Field(alias="schema")
     turn: Count | None = None

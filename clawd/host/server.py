@@ -1,9 +1,11 @@
-"""The run's socket: the turn protocol for the runner, host tools for whoever in the sandbox shows the run's token.
+"""The run's socket: the turn protocol for the runner, host tools for whoever in the sandbox shows the run's
+token.
 
-Identity is the socket: each run has its own, the kernel says which process is at the other end, and no body says who
-it is. The turn protocol is taken from the one process that said the first `hello`. Host tools need the run's token and
-a live turn. What is not built yet (services, proxy, MCP) is refused. Everything that arrives is hostile: it is bounded
-before it is read, checked before it is used, and answered with a sentence, never with a traceback.
+Identity is the socket: each run has its own, the kernel says which process is at the other end, and no body
+says who it is. The turn protocol is taken from the one process that said the first `hello`. Host tools need
+the run's token and a live turn. What is not built yet (services, proxy, MCP) is refused. Everything that
+arrives is hostile: it is bounded before it is read, checked before it is used, and answered with a sentence,
+never with a traceback.
 
 Importing this module imports aiohttp: a daemon does so with its first run.
 """
@@ -44,10 +46,9 @@ _NOT_BUILT = Problem(403, "not_built", "services, the proxy and MCP are not buil
 class HostServer:
     """One run's socket at `path`. Use as a context manager, or `start` and `stop`.
 
-    `owns` tells whether a process belongs to the run's sandbox; `uid` is the group's own user, None for the daemon's.
-    `runner` is known already when a run is taken over after a restart. `on_second_hello` is called when a process
-    says `hello` again: the run is to be ended.
-    """
+    `owns` tells whether a process belongs to the run's sandbox; `uid` is the group's own user, None for the
+    daemon's. `runner` is known already when a run is taken over after a restart. `on_second_hello` is called
+    when a process says `hello` again: the run is to be ended."""
 
     def __init__(
         self,
@@ -240,7 +241,8 @@ class HostServer:
         return Lease(self.run, turn, body.attempt, body.worker)
 
     async def _fenced(self, lease: Lease, doing: Awaitable[Any]) -> Any:
-        """What the desk takes from a lease shows that it is live (also after a restart), what it refuses that it is not."""
+        """What the desk takes from a lease shows that it is live (also after a restart), what it refuses that
+        it is not."""
         try:
             result = await doing
         except LeaseLost:

@@ -1,9 +1,9 @@
 """The runner: the one process of a sandbox that speaks the turn protocol.
 
-`python3 -I -B /opt/clawd/agent/runner.py`. It says hello, starts the forwarder, and has `parallel` worker threads, each
-of which waits for a turn and plays it. It ends itself when the daemon stays away, and when a turn's processes cannot be
-got rid of; the sandbox ends with it. An engine that fails is an answer with an error, never a dead worker.
-"""
+`python3 -I -B /opt/clawd/agent/runner.py`. It says hello, starts the forwarder, and has `parallel` worker
+threads, each of which waits for a turn and plays it. It ends itself when the daemon stays away, and when a
+turn's processes cannot be got rid of; the sandbox ends with it. An engine that fails is an answer with an
+error, never a dead worker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -64,7 +65,8 @@ class Runner:
                 self._play(Turn(client, offer, number, self._processes, self._place))
 
     def _control(self) -> None:
-        """Hear what live turns must be told. A client of its own also notices first that the daemon came back."""
+        """Hear what live turns must be told. A client of its own also notices first that the daemon came
+        back."""
         client = self._client(on_return=self._daemon_returned)
         while True:
             began = time.monotonic()
@@ -76,7 +78,8 @@ class Runner:
             )  # a `stop` is repeated until it is done
 
     def _beat(self) -> None:
-        """Renew the leases of live turns, and at once when the daemon came back. With no live turn it sleeps."""
+        """Renew the leases of live turns, and at once when the daemon came back. With no live turn it
+        sleeps."""
         client = self._client()
         while True:
             with self._changed:
@@ -118,10 +121,8 @@ class Runner:
                 turn.id, lambda: self._live.keys() - {turn.id}
             )
             if turn.ended in (None, protocol.STOP) and answer is not None:
-                try:
+                with suppress(protocol.LeaseLost):  # somebody else goes on with it
                     turn.final(answer)
-                except protocol.LeaseLost:
-                    pass  # somebody else finished it; nothing of ours is left
             if not gone:
                 end(f"clawd runner: processes of turn {turn.id} cannot be ended")
             if turn.used_processes and not self._processes.forwarder_lives():
@@ -174,14 +175,15 @@ def end(message: str, code: int = 1) -> None:
 
 def main(arguments: list[str]) -> None:
     settings = {"--socket": protocol.SOCKET, "--group": "/group", "--port": str(protocol.FORWARDED_PORT)}
-    settings.update(zip(arguments[::2], arguments[1::2]))  # for tests: a sandbox needs none
+    for at in range(0, len(arguments), 2):  # for tests: in a sandbox there are none
+        settings[arguments[at]] = arguments[at + 1]
     path = settings["--socket"]
     kernel.hide()
     kernel.adopt_orphans()
     forwarding = forwarder.fork(forwarder.listen(int(settings["--port"])), path)
     client = protocol.Client(path)
-    name = os.environ.get("CLAWD_ENGINE") or "offline"
-    greeting = {"schema": protocol.SCHEMA, "version": protocol.VERSION, "engine": name, "pid": os.getpid()}
+    greeting = {"schema": protocol.SCHEMA, "version": protocol.VERSION, "pid": os.getpid()}
+    greeting["engine"] = os.environ.get("CLAWD_ENGINE") or "offline"
     try:
         welcome = client.call("POST", protocol.HELLO, greeting) or {}
     except (protocol.NoDaemon, protocol.Refused) as error:

@@ -1,9 +1,8 @@
 """One turn in the runner: what was handed out, what is posted back, and how it is stopped.
 
-A `round` is one assistant message with its tool calls. Rounds that an earlier attempt posted are played back from the
-given steps: no tool whose result is there runs again. Everything here may raise LeaseLost and Stopped; an engine lets
-both pass through.
-"""
+A `round` is one assistant message with its tool calls. Rounds that an earlier attempt posted are played back
+from the given steps: no tool whose result is there runs again. Everything here may raise LeaseLost and
+Stopped; an engine lets both pass through."""
 
 from __future__ import annotations
 
@@ -103,8 +102,8 @@ class Turn:
     # ---- telling the daemon
 
     def say(self, text: str) -> None:
-        """Show text while the turn goes on. It travels with the next call that may take time, or not at all when the
-        turn ends first: then the final text says it."""
+        """Show text while the turn goes on. It travels with the next call that may take time, or not at all
+        when the turn ends first: then the final text says it."""
         for at in range(0, len(text), 8000):
             self._events.append({"type": "delta", "text": text[at : at + 8000]})
 

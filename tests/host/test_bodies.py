@@ -13,7 +13,9 @@ from clawd.resources import shipped
 
 
 def definition() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("definition", shipped("containers") / "agent" / "protocol.py")
+    spec = importlib.util.spec_from_file_location(
+        "definition", shipped("containers") / "agent" / "protocol.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -26,14 +28,22 @@ def test_paths_and_limits_are_those_of_the_protocol() -> None:
     assert bodies.TOOLS + "{name}" == protocol.TOOL
     for path, verb in ((protocol.MORE, "more"), (protocol.STEP, "step"), (protocol.FINAL, "final")):
         assert path == f"{bodies.TURN}/{{turn}}/{verb}"
-    for name in ("SCHEMA", "EVENTS_BYTES", "STEP_BYTES", "TOOL_BYTES", "FINAL_BYTES", "TEXT_BYTES", "JSON_DEPTH"):
+    for name in (
+        "SCHEMA",
+        "EVENTS_BYTES",
+        "STEP_BYTES",
+        "TOOL_BYTES",
+        "FINAL_BYTES",
+        "TEXT_BYTES",
+        "JSON_DEPTH",
+    ):
         assert getattr(bodies, name) == getattr(protocol, name)
     assert (bodies.CALLS_PER_SECOND, bodies.CONNECTIONS) == (protocol.CALLS_PER_SECOND, protocol.CONNECTIONS)
 
 
 def test_fields_are_those_of_the_protocol() -> None:
     protocol = definition()
-    models = {
+    models: dict[str, type[bodies.Body]] = {
         protocol.HELLO: bodies.Hello,
         protocol.STEP: bodies.Step,
         protocol.EVENTS: bodies.Events,
@@ -54,6 +64,8 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(("depth", "exceeds"), [(0, False), (31, False), (32, False), (33, True), (500, True)])
+@pytest.mark.parametrize(
+    ("depth", "exceeds"), [(0, False), (31, False), (32, False), (33, True), (500, True)]
+)
 def test_depth(depth: int, exceeds: bool) -> None:
     assert bodies.depth_exceeds(nested(depth), 32) is exceeds

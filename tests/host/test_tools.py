@@ -23,7 +23,7 @@ def sent() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def context(tmp_path: Path, sent: list[dict[str, Any]]) -> ToolContext:
-    def enqueue(tx: object, effect: int, **row: Any) -> None:
+    def enqueue(tx: object, effect: int, /, **row: Any) -> None:
         sent.append({"effect": effect, **row})
 
     (tmp_path / "work" / "sub").mkdir(parents=True)
@@ -54,17 +54,27 @@ async def test_a_message_needs_some_text_and_has_an_end(context: ToolContext, te
 
 
 @pytest.mark.parametrize("path", ["sub/a.txt", "./sub/a.txt", "/group/work/sub/a.txt"])
-async def test_a_file_is_copied_at_the_call(context: ToolContext, sent: list[dict[str, Any]], path: str) -> None:
+async def test_a_file_is_copied_at_the_call(
+    context: ToolContext, sent: list[dict[str, Any]], path: str
+) -> None:
     file = context.work / "sub" / "a.txt"
     file.write_text("before")
-    assert await do(context, send_file, path=path, caption="c") == {"queued": "file", "name": "a.txt", "bytes": 6}
+    assert await do(context, send_file, path=path, caption="c") == {
+        "queued": "file",
+        "name": "a.txt",
+        "bytes": 6,
+    }
     file.write_text("after")
     assert (sent[0]["kind"], sent[0]["text"], sent[0]["name"]) == ("file", "c", "a.txt")
     assert context.blobs.path(sent[0]["blob"]).read_text() == "before"
 
 
-@pytest.mark.parametrize("path", ["", ".", "sub", "missing", "../x", "/etc/passwd", "/group/CLAUDE.md", "link", "fifo", "big"])
-async def test_what_is_no_file_of_work_is_refused(context: ToolContext, sent: list[dict[str, Any]], path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["", ".", "sub", "missing", "../x", "/etc/passwd", "/group/CLAUDE.md", "link", "fifo", "big"]
+)
+async def test_what_is_no_file_of_work_is_refused(
+    context: ToolContext, sent: list[dict[str, Any]], path: str
+) -> None:
     (context.work / "link").symlink_to("/etc/passwd")
     os.mkfifo(context.work / "fifo")
     (context.work / "big").write_bytes(b"x" * 101)
