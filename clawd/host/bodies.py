@@ -12,7 +12,7 @@ import re
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 SCHEMA = 1
 HELLO = "/host/v1/hello"
@@ -85,6 +85,12 @@ class Message(Body):
     at: Short
     tool_calls: list[ToolCall] | None = None
     tool_call_id: Short | None = None
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Message:
+        if (self.role == "tool") != (self.tool_call_id is not None):
+            raise ValueError("a result, and nothing else, names its call")
+        return self
 
 
 class Step(Fenced):

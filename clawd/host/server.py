@@ -20,7 +20,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -208,7 +208,7 @@ class HostServer:
         if offer is None:
             return web.Response(status=204)
         self._live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)
-        return reply(asdict(offer))
+        return reply({field.name: getattr(offer, field.name) for field in fields(offer)})
 
     async def _of_turn(
         self, request: web.BaseRequest, turn: int, verb: str, query: str

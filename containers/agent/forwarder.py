@@ -5,8 +5,8 @@ It is no guard: the daemon tells the runner by its process and takes the turn pr
 calls of the turn protocol are refused here already is a courtesy, so that a mistaken `curl` does not end the
 run.
 
-`forwarder.py` forwards until it is ended; `forwarder.py -- COMMAND …` forwards beside a command, which it
-becomes."""
+`forwarder.py` forwards until it is ended; `forwarder.py --exec -- COMMAND …` forwards beside a command, which
+it becomes."""
 
 from __future__ import annotations
 
@@ -203,9 +203,9 @@ def fork(listener: socket.socket, path: str) -> int:
 
 def main(arguments: list[str]) -> None:
     listener = listen(protocol.FORWARDED_PORT)
-    if arguments[:1] == ["--"] and len(arguments) > 1:
+    if arguments[:2] == ["--exec", "--"] and len(arguments) > 2:
         fork(listener, protocol.SOCKET)
-        os.execvp(arguments[1], arguments[1:])
+        os.execvp(arguments[2], arguments[2:])
     Forwarder(listener, protocol.SOCKET).run()
 
 

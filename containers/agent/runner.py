@@ -22,11 +22,12 @@ from agent.turn import Answer, Place, Stopped, Turn  # noqa: E402
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
 class Runner:
-    """`settings`: the socket's path, the group's directory, the forwarder's port."""
+    """The threads of a run, and which turns are live. `run` never returns."""
 
     def __init__(self, socket: str, place: Place, processes: Processes) -> None:
         self._socket = socket
@@ -117,12 +118,13 @@ class Runner:
                 self._changed.notify_all()
         try:
             answer = self._answer(turn)
-            gone = not turn.used_processes or self._processes.sweep(
-                turn.id, lambda: self._live.keys() - {turn.id}
-            )
+            gone = not turn.used_processes or self._processes.sweep(turn.id, self._others(turn))
             if turn.ended in (None, protocol.STOP) and answer is not None:
                 with suppress(protocol.LeaseLost):  # somebody else goes on with it
-                    turn.final(answer)
+                    try:
+                        turn.final(answer)
+                    except protocol.Refused as refusal:
+                        turn.final(Answer(error=f"The answer was refused: {refusal.message}"))
             if not gone:
                 end(f"clawd runner: processes of turn {turn.id} cannot be ended")
             if turn.used_processes and not self._processes.forwarder_lives():
@@ -130,6 +132,15 @@ class Runner:
         finally:
             with self._changed:
                 self._live.pop(turn.id, None)
+
+    def _others(self, turn: Turn) -> Callable[[], set[int]]:
+        """The turns that are live beside one, whenever that is asked."""
+
+        def others() -> set[int]:
+            with self._changed:
+                return self._live.keys() - {turn.id}
+
+        return others
 
     def _answer(self, turn: Turn) -> Answer | None:
         """What the engine answers; None when the turn is no longer ours."""
@@ -147,6 +158,8 @@ class Runner:
             return None
         except protocol.NoDaemon:
             raise
+        except protocol.Refused as refusal:
+            return Answer(error=f"A step of this turn was refused: {refusal.message}")
         except Exception as error:
             report(f"clawd runner: turn {turn.id}: {describe(error)}")
             return Answer(

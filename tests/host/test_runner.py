@@ -9,6 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from clawd.errors import UsageError
+from clawd.turns.desk import Control, Final, Lease
+
 from .conftest import Stage, eventually
 
 pytestmark = pytest.mark.anyio
@@ -144,7 +147,7 @@ async def test_nothing_that_a_turn_started_outlives_it(stage: Stage, command: st
         turn = stage.desk.script({"tool_calls": [bash(f"{command}\necho started")]}, {"text": "ok"})
         assert (await stage.desk.done(turn)).text == "ok"
         assert turn.steps[1]["content"] == "started"
-        assert children(runner.pid) == 1  # the forwarder
+        assert len(children(runner.pid)) == 1  # the forwarder
 
 
 async def test_another_live_turn_keeps_its_processes(stage: Stage) -> None:
@@ -209,6 +212,30 @@ async def test_an_engine_that_fails_or_is_missing_leaves_the_worker_alive(stage:
         assert (await stage.desk.done(stage.desk.submit("say on"))).text == "on"
 
 
+async def test_what_the_daemon_refuses_is_an_error_of_the_turn(stage: Stage) -> None:
+    class Strict(type(stage.desk)):  # type: ignore[misc]
+        async def final(self, lease: Lease, final: Final) -> None:
+            if final.error is None:
+                raise UsageError("no such file")
+            await super().final(lease, final)
+
+    stage.desk = Strict()
+    async with stage.server():
+        stage.runner()
+        assert (
+            await stage.desk.done(stage.desk.submit("say x"))
+        ).error == "The answer was refused: no such file"
+
+
+async def test_a_forwarder_that_was_ended_ends_the_run(stage: Stage) -> None:
+    async with stage.server():
+        runner = stage.runner()
+        await stage.desk.until(lambda: stage.desk.polls == 4)
+        turn = stage.desk.script({"tool_calls": [bash(f"kill -9 {children(runner.pid)[0]}")]}, {"text": "ok"})
+        assert (await stage.desk.done(turn)).text == "ok"
+        assert await anyio.to_thread.run_sync(runner.wait, 20) == 1
+
+
 async def test_a_lost_lease_is_dropped_quietly(stage: Stage) -> None:
     async with stage.server():
         stage.runner()
@@ -243,8 +270,6 @@ async def test_the_runner_waits_out_a_daemon_that_restarts(stage: Stage) -> None
 
 
 async def test_shutdown_ends_the_runner(stage: Stage) -> None:
-    from clawd.turns.desk import Control
-
     class Leaving(type(stage.desk)):  # type: ignore[misc]
         async def control(self, run: str, wait: float) -> list[Control]:
             await self.until(lambda: self.polls >= 4)
@@ -258,6 +283,6 @@ async def test_shutdown_ends_the_runner(stage: Stage) -> None:
         assert code == 0
 
 
-def children(pid: int) -> int:
-    """How many processes, zombies included, have this parent."""
-    return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+def children(pid: int) -> list[str]:
+    """The processes, zombies included, that have this parent."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -336,6 +336,17 @@ async def test_another_schema_is_409(stage: Stage, schema: Any) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "message", [{"role": "tool"}, {"role": "assistant", "tool_call_id": "a"}, {"role": "user"}]
+)
+async def test_a_step_is_a_message_or_a_result(stage: Stage, message: dict[str, str]) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        step = {**STEP, "message": {"content": "x", "at": "now", **message}}
+        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/step", step) == (400, "malformed")
+        assert turn.steps == []
+
+
 async def test_bodies_are_bounded(stage: Stage) -> None:
     async with stage.server():
         turn = await live(stage)
