@@ -92,16 +92,17 @@ class HostServer:
     async def start(self) -> None:
         """Listen. A runner that knew an earlier socket of this path finds this one in its place."""
         directory = self.path.parent
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.mkdir(mode=0o711, exist_ok=True)
         directory.chmod(0o711)  # the sandbox's user passes through; the parent is the daemon's alone
         new = self.path.with_name(f"{self.path.name}.new")
         new.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            os.fchmod(listener.fileno(), 0o600)  # before the name exists: no link can be put in between
             listener.bind(str(new))
-            new.chmod(0o600)
             if self._uid is not None:
-                os.chown(new, self._uid, -1)
+                os.chown(new, self._uid, -1, follow_symlinks=False)
             self._http = http = web.Server(self._handle)
             loop = asyncio.get_running_loop()
 
