@@ -35,6 +35,12 @@ class Subscription:
         self._items.append(news)
         self._event.set()
 
+    def arrived(self) -> list[News]:
+        """Take what is there already, without waiting."""
+        taken = list(self._items)
+        self._items.clear()
+        return taken
+
     def __aiter__(self) -> Subscription:
         return self
 

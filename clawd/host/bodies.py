@@ -100,10 +100,12 @@ class Step(Fenced):
 
 
 class Event(Body):
-    """`delta`: text of the answer; `tool`: what the agent does just now."""
+    """`delta`: `text` of the answer; `tool`: the tool `name` begins or has ended."""
 
     type: Literal["delta", "tool"]
-    text: str
+    text: str = ""
+    name: Short = ""
+    phase: Literal["start", "end"] | None = None
 
 
 class Events(Fenced):

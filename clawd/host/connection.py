@@ -71,9 +71,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """What cannot be parsed is the peer's defect: 400, and no byte of it in a log."""
         log.warning("a request that is no HTTP was refused: %s", type(exc).__name__)
-        return problem(
-            Problem(400 if status < 500 else status, "malformed", "this is no HTTP request", close=True)
-        )
+        return problem(Problem(400 if status < 500 else status, "malformed", "this is no HTTP request", close=True))
 
 
 def reply(body: dict[str, Any], status: int = 200) -> web.Response:

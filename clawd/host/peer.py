@@ -22,9 +22,7 @@ class Peer:
 
 def peer_of(connection: socket.socket) -> Peer | None:
     """The process that made a connection, or None when it is already gone or out of sight."""
-    pid, uid, _ = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
+    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if pid <= 0:
         return None
     try:

@@ -46,16 +46,16 @@ _NOT_BUILT = Problem(403, "not_built", "services, the proxy and MCP are not buil
 class HostServer:
     """One run's socket at `path`. Use as a context manager, or `start` and `stop`.
 
-    `owns` tells whether a process belongs to the run's sandbox; `uid` is the group's own user, None for the
-    daemon's. `runner` is known already when a run is taken over after a restart. `on_second_hello` is called
-    when a process says `hello` again: the run is to be ended."""
+    `owns` tells whether a process belongs to the run's sandbox, None while that is not known yet; `uid` is
+    the group's own user, None for the daemon's. `runner` is known already when a run is taken over after a
+    restart. `on_second_hello` is called when a process says `hello` again: the run is to be ended."""
 
     def __init__(
         self,
         run: str,
         path: Path,
         *,
-        owns: Callable[[int], bool],
+        owns: Callable[[int], bool | None],
         uid: int | None,
         desk: Desk,
         tools: ToolTable,
@@ -137,7 +137,10 @@ class HostServer:
     def _admit(self, peer: Peer | None) -> Problem | None:
         """Whether a process may speak here at all."""
         uid = os.geteuid() if self._uid is None else self._uid
-        if peer is None or peer.uid != uid or not self._owns(peer.pid):
+        owned = peer is not None and peer.uid == uid and self._owns(peer.pid)
+        if owned is None:
+            return Problem(503, "starting", "the sandbox is being made; ask again", close=True)
+        if not owned:
             log.warning("run %s: a process outside its sandbox was refused", self.run)
             return Problem(403, "not_this_sandbox", "this socket belongs to another sandbox", close=True)
         if self._http is not None and len(self._http.connections) >= bodies.CONNECTIONS:
@@ -164,9 +167,7 @@ class HostServer:
             return problem(Problem(400, "malformed", "the body was cut off", close=True))
         except Exception:
             log.exception("run %s: %s failed", self.run, request.method)
-            return problem(
-                Problem(500, "internal", "the daemon failed at this; its log says more", close=True)
-            )
+            return problem(Problem(500, "internal", "the daemon failed at this; its log says more", close=True))
 
     async def _route(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         target = request.raw_path
@@ -211,9 +212,7 @@ class HostServer:
         self._live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)
         return reply({field.name: getattr(offer, field.name) for field in fields(offer)})
 
-    async def _of_turn(
-        self, request: web.BaseRequest, turn: int, verb: str, query: str
-    ) -> web.StreamResponse:
+    async def _of_turn(self, request: web.BaseRequest, turn: int, verb: str, query: str) -> web.StreamResponse:
         if request.method == "GET" and verb == "more":
             asked = bodies.query_of(query, "attempt", "worker")
             lease = Lease(self.run, turn, int(asked["attempt"]), int(asked["worker"]))
@@ -227,7 +226,7 @@ class HostServer:
             events = bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Events)
             lease = self._lease(turn, events)
             await self._fenced(
-                lease, self._desk.events(lease, [event.model_dump() for event in events.events])
+                lease, self._desk.events(lease, [event.model_dump(exclude_unset=True) for event in events.events])
             )
         elif request.method == "POST" and verb == "final":
             body = bodies.decode(await read(request, bodies.FINAL_BYTES), bodies.FinalBody)
@@ -265,9 +264,7 @@ class HostServer:
         lease = self._lease_for(body, connection.peer == self.runner)
         tool = self._tools.get(name)
         if tool is None:
-            raise Problem(
-                404, "no_tool", f"there is no tool of this name; there are {', '.join(sorted(self._tools))}"
-            )
+            raise Problem(404, "no_tool", f"there is no tool of this name; there are {', '.join(sorted(self._tools))}")
         try:
             arguments = tool.Arguments.model_validate(body.arguments)
         except ValidationError as error:
@@ -347,9 +344,7 @@ def token_of(header: str) -> str:
 
 async def read(request: web.BaseRequest, limit: int) -> bytes:
     """The whole body. Raises Problem 413 before more than `limit` bytes are held."""
-    too_large = functools.partial(
-        Problem, 413, "too_large", f"the body is larger than {limit >> 10} KiB", close=True
-    )
+    too_large = functools.partial(Problem, 413, "too_large", f"the body is larger than {limit >> 10} KiB", close=True)
     if (request.content_length or 0) > limit:
         raise too_large()
     data = bytearray()

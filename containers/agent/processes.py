@@ -107,9 +107,7 @@ class Processes:
         self._started: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def start(
-        self, turn: int, argv: list[str], directory: str, environment: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def start(self, turn: int, argv: list[str], directory: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         """A command in a session of its own, tagged, its output on one pipe. Raises OSError."""
         import subprocess
 

@@ -49,6 +49,7 @@ ANSWERS = {
     MORE: ("schema", "control"),
     TOOL: ("schema", "result"),
 }
+EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
 STOP, SHUTDOWN = "stop", "shutdown"
 

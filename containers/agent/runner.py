@@ -74,9 +74,7 @@ class Runner:
             answer = client.call("GET", f"{protocol.CONTROL}?wait={protocol.LONG_POLL:g}") or {}
             for news in answer.get("control", ()):
                 self._deliver(news.get("turn"), news.get("action"))
-            time.sleep(
-                max(0.0, min(0.1, began + 0.1 - time.monotonic()))
-            )  # a `stop` is repeated until it is done
+            time.sleep(max(0.0, min(0.1, began + 0.1 - time.monotonic())))  # a `stop` is repeated until it is done
 
     def _beat(self) -> None:
         """Renew the leases of live turns, and at once when the daemon came back. With no live turn it
@@ -148,9 +146,7 @@ class Runner:
         try:
             respond = engine(name)
             if respond is None:
-                return Answer(
-                    error=f"The engine {name!r} is not built yet; set [model] engine to offline or scripted."
-                )
+                return Answer(error=f"The engine {name!r} is not built yet; set [model] engine to offline or scripted.")
             return respond(turn)
         except Stopped:
             return Answer(stop_reason="stopped")
@@ -162,9 +158,7 @@ class Runner:
             return Answer(error=f"A step of this turn was refused: {refusal.message}")
         except Exception as error:
             report(f"clawd runner: turn {turn.id}: {describe(error)}")
-            return Answer(
-                error=f"The engine {name!r} failed ({type(error).__name__}); this is a defect of clawd."
-            )
+            return Answer(error=f"The engine {name!r} failed ({type(error).__name__}); this is a defect of clawd.")
 
 
 def describe(error: BaseException) -> str:

@@ -58,7 +58,6 @@ def bash(turn: Turn, command: str, timeout: float = TIMEOUT) -> str:
     """Run a shell command in `work/`: its output, and a sentence when it did not end well."""
     if "\0" in command:
         return "[a command cannot hold a NUL byte]"
-    turn.flush()
     try:
         process = turn.start(["/bin/sh", "-c", _SHELL, "sh", command])
     except OSError as error:
@@ -113,9 +112,7 @@ def _collect(process: Any, output: Output, timeout: float) -> bool:
     deadline = time.monotonic() + timeout
     try:
         while (left := deadline - time.monotonic()) > 0:
-            ready = {
-                descriptor for descriptor, _ in poller.poll((left if handle >= 0 else min(left, 0.05)) * 1000)
-            }
+            ready = {descriptor for descriptor, _ in poller.poll((left if handle >= 0 else min(left, 0.05)) * 1000)}
             if pipe in ready and not output.read(pipe):
                 poller.unregister(pipe)
             if handle in ready or (handle < 0 and has_ended(process.pid)):

@@ -11,9 +11,7 @@ from agent.turn import Place
 class StandInTurn:
     """Records the rounds that an engine asks for; `results` are handed out one a call."""
 
-    def __init__(
-        self, group: Path, *texts: str, origin: str = "owner", kind: str = "typed", **context: Any
-    ) -> None:
+    def __init__(self, group: Path, *texts: str, origin: str = "owner", kind: str = "typed", **context: Any) -> None:
         parts = [[{"kind": kind, "origin": origin, "text": text}] for text in texts]
         self.wakes = [{"id": number, "parts": part} for number, part in enumerate(parts)]
         self.context = {"authority": "owner", "ordinal": 0, **context}

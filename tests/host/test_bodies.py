@@ -13,9 +13,7 @@ from clawd.resources import shipped
 
 
 def definition() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "definition", shipped("containers") / "agent" / "protocol.py"
-    )
+    spec = importlib.util.spec_from_file_location("definition", shipped("containers") / "agent" / "protocol.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -54,6 +52,7 @@ def test_fields_are_those_of_the_protocol() -> None:
     for path, model in models.items():
         fields = {field.alias or name for name, field in model.model_fields.items()}
         assert fields == set(protocol.BODIES[path])
+    assert set(bodies.Event.model_fields) == set(protocol.EVENT)
     assert bodies.Event.model_fields["type"].annotation.__args__ == protocol.EVENT_TYPES  # type: ignore[union-attr]
 
 
@@ -64,8 +63,6 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("depth", "exceeds"), [(0, False), (31, False), (32, False), (33, True), (500, True)]
-)
+@pytest.mark.parametrize(("depth", "exceeds"), [(0, False), (31, False), (32, False), (33, True), (500, True)])
 def test_depth(depth: int, exceeds: bool) -> None:
     assert bodies.depth_exceeds(nested(depth), 32) is exceeds

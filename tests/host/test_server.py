@@ -40,9 +40,7 @@ async def raw(stage: Stage, data: bytes) -> tuple[int, dict[str, Any]]:
         with anyio.fail_after(10):
             writer.write(data)
             head = await reader.readuntil(b"\r\n\r\n")
-            length = next(
-                int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
-            )
+            length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             return int(head.split()[1]), json.loads(await reader.readexactly(length))
     finally:
         writer.close()
@@ -120,6 +118,14 @@ async def test_a_process_of_another_sandbox_is_refused(stage: Stage) -> None:
         assert stage.desk.hellos == []
 
 
+async def test_who_comes_before_the_sandbox_is_known_asks_again(stage: Stage) -> None:
+    known: list[bool | None] = [None, None, True]
+    async with stage.server(owns=lambda pid: known.pop(0) if known else True):
+        assert await code(stage, "POST", bodies.HELLO, HELLO) == (503, "starting")
+        stage.runner()
+        await stage.desk.until(lambda: stage.desk.hellos)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a socket away")
 async def test_a_process_of_another_user_is_refused(stage: Stage) -> None:
     async with stage.server(uid=64_001):
@@ -190,9 +196,7 @@ SEND = {"schema": 1, "arguments": {"text": "hello"}}
 TARGET = "/host/v1/tools/send_message"
 
 
-@pytest.mark.parametrize(
-    "header", [None, "Bearer wrong", "Bearer", "Basic !!", "Digest x", "Basic " + "x" * 999]
-)
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "Basic !!", "Digest x", "Basic " + "x" * 999])
 async def test_tools_need_the_token(stage: Stage, header: str | None) -> None:
     async with stage.server():
         await live(stage)
@@ -336,9 +340,7 @@ async def test_another_schema_is_409(stage: Stage, schema: Any) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "message", [{"role": "tool"}, {"role": "assistant", "tool_call_id": "a"}, {"role": "user"}]
-)
+@pytest.mark.parametrize("message", [{"role": "tool"}, {"role": "assistant", "tool_call_id": "a"}, {"role": "user"}])
 async def test_a_step_is_a_message_or_a_result(stage: Stage, message: dict[str, str]) -> None:
     async with stage.server():
         turn = await live(stage)
@@ -356,9 +358,7 @@ async def test_bodies_are_bounded(stage: Stage) -> None:
         assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/final", long) == (413, "too_large")
         big = {"schema": 1, "arguments": {"text": "x" * bodies.TOOL_BYTES}}
         assert await code(stage, "POST", TARGET, big, headers=BEARER) == (413, "too_large")
-        head = (
-            f"POST /host/v1/turn/{turn.id}/events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
+        head = f"POST /host/v1/turn/{turn.id}/events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
         chunked = head.encode() + b"20000\r\n" + b" " * 0x20000 + b"\r\n0\r\n\r\n"
         status, answer = await raw(stage, chunked)
         assert (status, answer["error"]) == (413, "too_large")
@@ -414,20 +414,14 @@ async def test_errors_of_the_desk_are_answers(stage: Stage) -> None:
             (RuntimeError("secret"), (500, "internal")),
         ):
             desk.error = error
-            status, answer = await ask(
-                stage, "POST", f"/host/v1/turn/{turn.id}/events", {**FENCE, "events": []}
-            )
+            status, answer = await ask(stage, "POST", f"/host/v1/turn/{turn.id}/events", {**FENCE, "events": []})
             assert (status, answer["error"]) == expected and "secret" not in str(answer)
 
 
 # ---- anything at all
 
 JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(st.characters(exclude_categories=()), max_size=8),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=10,
 )

@@ -54,9 +54,7 @@ async def test_a_message_needs_some_text_and_has_an_end(context: ToolContext, te
 
 
 @pytest.mark.parametrize("path", ["sub/a.txt", "./sub/a.txt", "/group/work/sub/a.txt"])
-async def test_a_file_is_copied_at_the_call(
-    context: ToolContext, sent: list[dict[str, Any]], path: str
-) -> None:
+async def test_a_file_is_copied_at_the_call(context: ToolContext, sent: list[dict[str, Any]], path: str) -> None:
     file = context.work / "sub" / "a.txt"
     file.write_text("before")
     assert await do(context, send_file, path=path, caption="c") == {
@@ -72,9 +70,7 @@ async def test_a_file_is_copied_at_the_call(
 @pytest.mark.parametrize(
     "path", ["", ".", "sub", "missing", "../x", "/etc/passwd", "/group/CLAUDE.md", "link", "fifo", "big"]
 )
-async def test_what_is_no_file_of_work_is_refused(
-    context: ToolContext, sent: list[dict[str, Any]], path: str
-) -> None:
+async def test_what_is_no_file_of_work_is_refused(context: ToolContext, sent: list[dict[str, Any]], path: str) -> None:
     (context.work / "link").symlink_to("/etc/passwd")
     os.mkfifo(context.work / "fifo")
     (context.work / "big").write_bytes(b"x" * 101)

@@ -50,9 +50,7 @@ def respond(turn: Turn) -> Answer:
 
 def spoken(wake: dict[str, Any]) -> list[dict[str, Any]]:
     """The parts of a wake that somebody typed, none of them blank."""
-    return [
-        part for part in wake.get("parts", ()) if part.get("kind") == "typed" and part.get("text", "").strip()
-    ]
+    return [part for part in wake.get("parts", ()) if part.get("kind") == "typed" and part.get("text", "").strip()]
 
 
 def may_run_commands(turn: Turn, part: dict[str, Any]) -> bool:
@@ -64,9 +62,7 @@ def reply(turn: Turn, part: dict[str, Any]) -> str:
     raw: str = part["text"]
     if raw.startswith("sh:"):
         if not may_run_commands(turn, part):
-            return (
-                "Only the owner may run commands with sh:, and only in a turn that acts for the owner alone."
-            )
+            return "Only the owner may run commands with sh:, and only in a turn that acts for the owner alone."
         return turn.round("", [("bash", {"command": raw[3:].strip()})])[0] or "(no output)"
     text = raw.strip()
     words = text.rstrip("?!. ").casefold()
@@ -107,9 +103,7 @@ def sent(turn: Turn, tool: str, arguments: dict[str, str], done: str) -> str:
 
 def notes(turn: Turn) -> str:
     try:
-        descriptor = os.open(
-            os.path.join(turn.place.work, "notes.md"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        )
+        descriptor = os.open(os.path.join(turn.place.work, "notes.md"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             text = file.read(100_000).decode("utf-8", "replace").strip()
     except FileNotFoundError:
@@ -133,9 +127,7 @@ def files(turn: Turn) -> str:
 def person(turn: Turn) -> str:
     """The name in user_profile.md, if it stands there as `name: X`."""
     try:
-        with open(
-            os.path.join(turn.place.group, "user_profile.md"), encoding="utf-8", errors="replace"
-        ) as file:
+        with open(os.path.join(turn.place.group, "user_profile.md"), encoding="utf-8", errors="replace") as file:
             lines = file.read(20_000).splitlines()
     except OSError:
         return ""

@@ -30,10 +30,7 @@ def respond(turn: Turn) -> Answer:
     except Malformed as wrong:
         return Answer(error=f"The script cannot be played: {wrong}.", model="scripted")
     message = "\n".join(
-        part.get("text", "")
-        for wake in turn.wakes
-        for part in wake.get("parts", ())
-        if part.get("kind") == "typed"
+        part.get("text", "") for wake in turn.wakes for part in wake.get("parts", ()) if part.get("kind") == "typed"
     )
     text, error, notes = "", None, None
     usage: dict[str, int] = {}
@@ -46,9 +43,7 @@ def respond(turn: Turn) -> Answer:
         if "usage" in step:
             usage = {kind: usage.get(kind, 0) + step["usage"].get(kind, 0) for kind in _USAGE}
         if step.get("tool_calls") and not error:
-            calls = [
-                (call["name"], filled(call.get("arguments", {}), message)) for call in step["tool_calls"]
-            ]
+            calls = [(call["name"], filled(call.get("arguments", {}), message)) for call in step["tool_calls"]]
             turn.round(filled(step.get("text", ""), message), calls)
     return Answer(text, error, notes=notes, usage=usage or None, model="scripted")
 
@@ -100,11 +95,7 @@ def check(step: Any, where: str) -> None:
         if kind not in _USAGE or type(tokens) is not int or tokens < 0:
             raise Malformed(f"{where}: usage holds input, output and cached, each a count")
     for call in step.get("tool_calls", ()):
-        if (
-            not isinstance(call, dict)
-            or not isinstance(call.get("name"), str)
-            or set(call) - {"name", "arguments"}
-        ):
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str) or set(call) - {"name", "arguments"}:
             raise Malformed(f"{where}: a tool call is {{name, arguments}}")
         if not isinstance(call.get("arguments", {}), dict):
             raise Malformed(f"{where}: the arguments of {call['name']} must be an object")

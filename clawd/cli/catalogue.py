@@ -1,0 +1,180 @@
+"""Every command of the contract as data: words, arguments, and the function that does it.
+
+A command without a function belongs to a room that is not built yet; it says so and exits 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument as `argparse` takes it."""
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`does` is `module:function` beneath `clawd.cli`, called with (options, home) and giving the exit code.
+
+    `failure` replaces the exit code of our own failures; `home` says whether the home must exist already.
+    """
+
+    words: tuple[str, ...]
+    help: str
+    does: str = ""
+    arguments: tuple[Argument, ...] = ()
+    failure: int | None = None
+    home: bool = True
+
+
+def _argument(*names: str, **settings: Any) -> Argument:
+    return Argument(names, settings)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+_seconds.__name__ = "number of seconds"  # argparse names it in its sentence
+
+_GROUP = _argument("group", metavar="GROUP")
+_OF_GROUP = _argument("--group", metavar="G", help="of this group alone")
+_IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (default: main)")
+_ID = _argument("id", metavar="ID")
+_NUMBER = _argument("id", metavar="ID", type=int)
+
+_BUILT = (
+    Command(
+        ("init",),
+        "make a home",
+        "homes:init",
+        (_argument("directory", nargs="?", metavar="DIR"),),
+        home=False,
+    ),
+    Command(
+        ("run",),
+        "run the daemon",
+        "run:run",
+        (_argument("--until-closed", type=int, metavar="FD", help="end when this inherited pipe closes"),),
+        home=False,
+    ),
+    Command(("status",), "what the daemon is doing", "looking:status"),
+    Command(
+        ("doctor",),
+        "what is wrong, and what to do about it",
+        "looking:doctor",
+        (_argument("--recover", action="store_true", help="salvage a damaged ledger"),),
+    ),
+    Command(
+        ("chat",),
+        "talk to the agent",
+        "chat:chat",
+        (
+            _argument("-m", dest="message", metavar="TEXT", help="one message, one reply; - reads standard input"),
+            _IN_GROUP,
+            _argument("--session", metavar="ID", help="a session of its own (default: the group's)"),
+            _argument(
+                "--as",
+                dest="speaker",
+                metavar="WHO",
+                default="owner",
+                help="owner, admin:NAME, member:NAME, …",
+            ),
+            _argument("--timeout", type=_seconds, metavar="S", help="how long to wait for a reply (-m: 300)"),
+        ),
+    ),
+    Command(
+        ("config", "check"),
+        "whether a config file is valid",
+        "homes:check",
+        (_argument("file", nargs="?", metavar="FILE"),),
+        home=False,
+    ),
+    Command(("groups", "list"), "all groups", "looking:groups"),
+    Command(("groups", "show"), "one group", "looking:group", (_GROUP,)),
+    Command(("groups", "add"), "make a group", "changing:add", (_GROUP,)),
+    Command(
+        ("groups", "set"),
+        "set a key of group.toml",
+        "changing:set_key",
+        (_GROUP, _argument("key", metavar="KEY"), _argument("value", metavar="VALUE")),
+    ),
+    Command(
+        ("groups", "clean"),
+        "a fresh work/, free of taint; the old one is kept aside",
+        "changing:clean",
+        (_GROUP,),
+    ),
+    Command(("groups", "trust"), "lift the taint of work/ as it is", "changing:trust", (_GROUP,)),
+    Command(
+        ("messages", "list"),
+        "messages, newest first",
+        "looking:messages",
+        (
+            _OF_GROUP,
+            _argument("--state", metavar="S", help="in this state alone"),
+            _argument("--limit", type=int, default=50, metavar="N", help="at most N (default: 50)"),
+        ),
+    ),
+    Command(("messages", "show"), "one message and what became of it", "looking:message", (_NUMBER,)),
+    Command(("messages", "retry"), "try a failed message again", "changing:retry", (_NUMBER,)),
+    Command(("deliveries", "list"), "what was sent, and what was not", "looking:deliveries"),
+    Command(("session", "list"), "all sessions", "looking:sessions", (_OF_GROUP,)),
+    Command(("session", "show"), "a session's messages", "looking:session", (_ID,)),
+    Command(("session", "check"), "whether a session's file is whole", "looking:session_check", (_ID,)),
+    Command(("sandbox", "list"), "living sandboxes", "sandbox:listing"),
+    Command(("sandbox", "stop"), "end a group's sandbox", "sandbox:stop", (_GROUP,)),
+    Command(
+        ("sandbox", "exec"),
+        "run a command in a group's sandbox",
+        "sandbox:execute",
+        (_IN_GROUP, _argument("command", nargs="...", metavar="-- CMD…")),
+        failure=125,
+    ),
+)
+
+_LATER = {
+    "image": "build",
+    "service": "print install uninstall",
+    "gateway": "services audit check",
+    "mounts": "check",
+    "budget": "show raise",
+    "context": "show decide run compact handoff status expand signal export calibrate",
+    "usage": "",
+    "channels": "list test",
+    "pair": "",
+    "people": "list grant revoke",
+    "approvals": "list show approve deny",
+    "schedule": "list add show run pause resume remove history next",
+    "skills": "list show check add remove new pending approve reject history revert",
+    "memory": "write read search list update delete edit consolidate reflect reindex pending approve reject"
+    " quarantine trust why",
+    "inject": "",
+    "bridge": "mmkr pythonclaw claude-code import accept",
+    "session": "seal resume",
+    "experiment": "memory",
+    "backup": "create verify restore",
+    "erase": "",
+    "migrate": "",
+    "dashboard": "",
+    "update": "",
+    "evals": "",
+}
+
+
+def _later() -> Iterator[Command]:
+    for noun, verbs in _LATER.items():
+        for verb in verbs.split() or [""]:
+            yield Command((noun, verb) if verb else (noun,), "not built yet")
+
+
+COMMANDS: dict[tuple[str, ...], Command] = {command.words: command for command in (*_BUILT, *_later())}

@@ -1,0 +1,43 @@
+"""The commands that change groups and messages, through the daemon or under the home's lock."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from clawd.cli import writing
+from clawd.cli.page import cell, give
+from clawd.config.home import Home
+
+
+def _done(options: Namespace, result: Any, sentence: str) -> int:
+    if options.json or (isinstance(result, dict) and result):
+        give(result if result is not None else {}, options.json)
+    else:
+        print(cell(sentence))  # noqa: T201
+    return 0
+
+
+def add(options: Namespace, home: Home) -> int:
+    result = writing.call(home, "groups.add", name=options.group)
+    return _done(options, result, f"group {options.group} is made")
+
+
+def set_key(options: Namespace, home: Home) -> int:
+    result = writing.call(home, "groups.set", name=options.group, key=options.key, value=options.value)
+    return _done(options, result, f"{options.key} of {options.group} is set")
+
+
+def clean(options: Namespace, home: Home) -> int:
+    result = writing.call(home, "groups.clean", name=options.group)
+    return _done(options, result, f"{options.group} has a fresh work/")
+
+
+def trust(options: Namespace, home: Home) -> int:
+    result = writing.call(home, "groups.trust", name=options.group)
+    return _done(options, result, f"work/ of {options.group} is trusted as it is")
+
+
+def retry(options: Namespace, home: Home) -> int:
+    result = writing.call(home, "messages.retry", id=options.id)
+    return _done(options, result, f"message {options.id} is tried again")

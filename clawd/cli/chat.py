@@ -1,0 +1,258 @@
+"""`clawd chat`: one message and its reply, or a conversation.
+
+The person's side (input, Ctrl-C) lives in the main thread, the link to the daemon in a thread of its own, so
+that reading a line blocks nothing and an interrupt reaches nobody but the person's side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from clawd.cli.clean import clean
+from clawd.cli.companion import Companion, companion
+from clawd.cli.link import Link
+from clawd.cli.page import console, say, write_json
+from clawd.cli.screen import Screen
+from clawd.config.home import Home
+from clawd.errors import ClawdError, UsageError
+
+_TIMEOUT = 300.0  # seconds that -m waits when nothing else was said
+_FIELDS = (
+    *("turn", "session", "group", "reply", "files", "engine"),
+    *("model", "backend", "attempt", "ms", "usage", "error"),
+)
+_UNANSWERED = frozenset(("held", "failed", "stopped", "stale", "withdrawn"))
+_DENIED = frozenset(("refused", "denied", "ignored", "dropped", "held", "failed", "stale", "withdrawn"))
+
+T = TypeVar("T")
+
+
+def chat(options: Namespace, home: Home) -> int:
+    """The face of both. Without a running daemon one is started for the time of the conversation."""
+    opening = {"group": options.group, "session": options.session, "as": options.speaker, "replay": True}
+    text = _unicode(sys.stdin.read() if options.message == "-" else options.message or "").strip("\n")
+    if options.message is None:
+        if options.json:
+            raise UsageError("--json goes with one message", hint="clawd chat -m TEXT --json")
+        screen = Screen()
+        with companion(home, lambda sentence: screen.line(sentence, style="2")) as beside:
+            return Talk(home, beside, opening, screen, options.timeout).hold()
+    if not text.strip():
+        raise UsageError("the message is empty")
+    with companion(home, say) as beside:
+        return asyncio.run(_once(home, beside, opening, text, options))
+
+
+def _unicode(text: str) -> str:
+    """The text with every byte that was no UTF-8 replaced."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: str, options: Namespace) -> int:
+    """Send one message, print what was delivered for its turn; gives the exit code."""
+    delivered: dict[int, dict[str, Any]] = {}
+
+    def hear(kind: str, data: dict[str, Any]) -> None:
+        if kind == "message":
+            delivered[data["delivery"]] = data
+
+    link = Link(home, beside, {**opening, "replay": False}, hear)
+    running = asyncio.create_task(link.run())
+    saying = asyncio.create_task(link.say(text))
+    timeout = options.timeout or _TIMEOUT
+    try:
+        with _progress() as progress:
+            done, _ = await asyncio.wait({running, saying}, timeout=min(1.0, timeout), return_when="FIRST_COMPLETED")
+            if not done:
+                progress()
+                rest = max(0.0, timeout - 1.0)
+                done, _ = await asyncio.wait({running, saying}, timeout=rest, return_when="FIRST_COMPLETED")
+        if running in done:
+            running.result()  # raises
+        result: dict[str, Any] = dict.fromkeys(_FIELDS) | {"group": opening["group"], "files": []}
+        if saying not in done:
+            late = f"no reply within {timeout:g} s; the message is kept and will be answered when a daemon runs"
+            return _give(result | {"error": late}, [], options.json, "clawd messages list")
+        receipt, outcome = saying.result()
+        told = link.opened.result() | ({"reply": receipt["told"]} if outcome is None else outcome)
+        result |= {key: told[key] for key in _FIELDS if told.get(key) is not None}
+        hint = None
+        if outcome is None and receipt["state"] in _DENIED:
+            result["error"] = receipt["told"] or f"the message was {receipt['state']}"
+        elif outcome is not None and outcome["state"] == "held":
+            hint = f"the message is kept: clawd messages show {receipt['message']}"
+        elif outcome is not None and outcome["state"] in _UNANSWERED:
+            result["error"] = result["error"] or f"the turn ended as {outcome['state']}"
+        own = [each for each in delivered.values() if each["turn"] is not None and each["turn"] == result["turn"]]
+        code = _give(result, own, options.json, hint)
+        link.acknowledge(each["delivery"] for each in own)
+        await link.settle()
+        return code
+    finally:
+        for task in (saying, running):
+            task.cancel()
+        await asyncio.gather(saying, running, return_exceptions=True)
+
+
+def _give(result: dict[str, Any], delivered: list[dict[str, Any]], as_json: bool, hint: str | None) -> int:
+    """Print the one reply; 1 with the sentence on standard error when there is none."""
+    texts = [each["text"] for each in delivered if each["kind"] != "file" and each["text"]]
+    if as_json:
+        replies = [each["text"] for each in delivered if each["kind"] in ("text", "stream")]
+        write_json(result | {"reply": result["reply"] or "\n".join(replies) or None})
+    else:
+        files = [f"[file] {each['name']}  {each['path']}" for each in delivered if each["kind"] == "file"]
+        lines = [*(texts or ([result["reply"]] if result["reply"] else [])), *files]
+        sys.stdout.write(clean("".join(f"{line.rstrip()}\n" for line in lines)))
+    sys.stdout.flush()
+    if not result["error"]:
+        return 0
+    if as_json or result["error"] not in (*texts, result["reply"]) or hint:
+        say(f"clawd: {result['error']}" + (f" ({hint})" if hint else ""))
+    return 1
+
+
+@contextlib.contextmanager
+def _progress() -> Any:
+    """Gives a function that shows a spinner on standard error until the block ends."""
+    with contextlib.ExitStack() as stack:
+
+        def show() -> None:
+            if sys.stderr.isatty():
+                stack.enter_context(console(stderr=True).status("thinking …"))
+
+        yield show
+
+
+class Talk:
+    """A conversation. `hold` is the main thread's; everything with `_` and `async` runs in the link's."""
+
+    def __init__(
+        self, home: Home, beside: Companion, opening: dict[str, Any], screen: Screen, timeout: float | None
+    ) -> None:
+        self._home = home
+        self._beside = beside
+        self._opening = opening
+        self._screen = screen
+        self._timeout = timeout
+        self._loop = asyncio.new_event_loop()
+        self._link: Link | None = None
+        self._noticed: set[int | None] = set()  # turns that have had their say about what went wrong
+
+    def hold(self) -> int:
+        """Until the person leaves; gives the exit code: 1 when a piped message was not answered."""
+        thread = threading.Thread(target=self._loop.run_forever, name="link", daemon=True)
+        thread.start()
+        code = 0
+        try:
+            running = self._submit(self._start())
+            running.result()
+            if self._screen.live:
+                self._screen.line(f"talking to {self._opening['group']} · /help · Ctrl-D leaves", style="2")
+            while (line := self._next()) is not None:
+                if line.strip() in ("/quit", "/exit"):
+                    break
+                if line.strip() and not self._turn(_unicode(line)):
+                    code = 1
+        finally:
+            self._screen.working(None)
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                self._submit(self._finish()).result(3)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+        return 0 if self._screen.live else code
+
+    def _next(self) -> str | None:
+        """The next line; an interrupt at the prompt throws away what was typed, a second one leaves."""
+        for _ in range(2):
+            try:
+                return self._screen.ask()
+            except KeyboardInterrupt:
+                if not self._screen.live:
+                    raise
+                self._screen.line("(again, or Ctrl-D, to leave)", style="2")
+        return None
+
+    def _turn(self, text: str) -> bool:
+        """Say one thing and wait for its end. An interrupt stops the turn, a second one leaves."""
+        self._screen.working("thinking …")
+        saying = self._submit(self._say(text))
+        try:
+            try:
+                return saying.result()
+            except KeyboardInterrupt:
+                self._screen.line("stopping … (Ctrl-C again leaves)", style="2")
+                self._submit(self._say("/stop"))
+                return saying.result()
+        finally:
+            self._screen.working(None)
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _start(self) -> None:
+        """Open the conversation. Raises ClawdError when it cannot be opened."""
+        self._link = Link(self._home, self._beside, self._opening, self._hear)
+        self._running = asyncio.ensure_future(self._link.run())
+        await self._unless_over(self._link.opened)
+
+    async def _say(self, text: str) -> bool:
+        """Whether what was said was answered. A refusal is shown; only the end of the link itself is
+        raised."""
+        assert self._link is not None
+        saying = asyncio.ensure_future(self._link.say(text))
+        try:
+            receipt, outcome = await asyncio.wait_for(self._unless_over(saying), self._timeout)
+        except TimeoutError:
+            self._screen.line(f"no reply within {self._timeout:g} s; the message is kept", style="33")
+            return False
+        except ClawdError as error:
+            if self._running.done():
+                raise
+            self._screen.line(str(error), style="31")
+            return False
+        finally:
+            saying.cancel()
+        if outcome is None:
+            return receipt["state"] not in _DENIED
+        if outcome.get("error") and outcome.get("turn") not in self._noticed:
+            self._screen.line(outcome["error"], style="31")
+        return outcome["state"] not in _UNANSWERED
+
+    async def _unless_over(self, awaited: asyncio.Future[T]) -> T:
+        """What is awaited, or the exception with which the link gave up before."""
+        both: set[asyncio.Future[Any]] = {self._running, awaited}
+        await asyncio.wait(both, return_when="FIRST_COMPLETED")
+        if not awaited.done():
+            self._running.result()
+        return awaited.result()
+
+    def _hear(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "message":
+            self._screen.message(data)
+            if data["kind"] == "notice":
+                self._noticed.add(data["turn"])
+            if self._link is not None:
+                self._link.acknowledge([data["delivery"]])
+        elif kind == "receipt":
+            if data["told"]:
+                self._screen.line(data["told"])
+        elif kind == "delta":
+            self._screen.delta(data)
+        elif kind == "tool":
+            self._screen.tool(data)
+        elif kind == "turn":
+            self._screen.turn(data)
+
+    async def _finish(self) -> None:
+        if self._link is not None:
+            await self._link.settle()
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)

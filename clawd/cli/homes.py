@@ -1,0 +1,35 @@
+"""`clawd init` and `clawd config check`: a home and its config, before any daemon."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from clawd.cli.page import cell, give, settled, table, write_json
+from clawd.config.home import Home
+
+
+def init(options: Namespace, home: Home) -> int:
+    """Make a home at DIR, else where `--home`, `CLAWD_HOME` or the default say. What is there stays."""
+    from clawd.commands import operations
+
+    if options.directory:
+        home = Home(Path(options.directory).expanduser().absolute())
+    give(settled(operations.init(home)), options.json)
+    return 0
+
+
+def check(options: Namespace, home: Home) -> int:
+    """1 when the file is not valid; what is wrong is printed either way."""
+    from clawd.commands import looking
+
+    file = Path(options.file).absolute() if options.file else home.config_file
+    found = settled(looking.config_check(file))
+    if options.json:
+        write_json(found)
+    elif found["ok"]:
+        sys.stdout.write(f"{cell(str(file))} is valid\n")
+    else:
+        table(found["errors"], ("where", "what", "hint"), "not valid")
+    return 0 if found["ok"] else 1

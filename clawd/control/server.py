@@ -1,0 +1,147 @@
+"""The daemon's end of the control socket: only peers of its own uid and pid namespace, one bad line disturbs
+nobody.
+
+An operation is a function of the request's params that gives a JSON-ready value; ClawdError travels to the
+client with its exit code, anything else is logged and answered with a sentence. `chat.*` needs a connection
+of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from clawd.control import descriptors, wire
+from clawd.control.chat import ChatHost, Conversation
+from clawd.errors import ClawdError, UsageError
+
+log = logging.getLogger(__name__)
+
+Operation = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class ControlServer:
+    """Serves `directory/control.sock` until `serve` is cancelled. The caller holds the home's lock."""
+
+    def __init__(
+        self,
+        directory: Path,
+        operations: Mapping[str, Operation],
+        chat: ChatHost,
+        on_exec: descriptors.OnExec | None = None,
+    ) -> None:
+        self._directory = directory
+        self._operations = operations
+        self._chat = chat
+        self._on_exec = on_exec
+
+    async def serve(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Started once the socket takes connections. Raises OSError when it cannot be made."""
+        loop = asyncio.get_running_loop()
+        with wire.listen(self._directory) as listener:
+            try:
+                async with anyio.create_task_group() as connections:
+                    task_status.started()
+                    while True:
+                        connection, _ = await loop.sock_accept(listener)
+                        connections.start_soon(self._connection, connection)
+            finally:
+                (self._directory / wire.NAME).unlink(missing_ok=True)
+
+    async def _connection(self, connection: socket.socket) -> None:
+        with connection:
+            connection.setblocking(False)
+            try:
+                if wire.is_own(connection):
+                    await self._answer(connection)
+                else:
+                    log.warning("control socket: a peer of another user or namespace was refused")
+            except (ConnectionError, asyncio.IncompleteReadError):
+                pass  # the peer went away, which is its right
+            except Exception:
+                log.exception("control socket: a connection failed")
+
+    async def _answer(self, connection: socket.socket) -> None:
+        first, passed = await descriptors.receive_first(connection)
+        try:
+            if passed:
+                await self._exec(connection, first, passed)
+                return
+        finally:
+            descriptors.close(passed)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=wire.LIMIT)
+        reader.feed_data(first)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            await self._requests(reader, writer)
+        finally:
+            writer.close()
+            with anyio.move_on_after(1, shield=True), suppress(ConnectionError):
+                await writer.wait_closed()
+            transport.abort()
+
+    async def _exec(self, connection: socket.socket, first: bytes, passed: list[int]) -> None:
+        try:
+            if self._on_exec is None:
+                raise UsageError(f"{descriptors.OP} is not served here")
+            await descriptors.answer(connection, first, passed, self._on_exec)
+        except ClawdError as error:
+            reply = {"id": None, "ok": False, "error": wire.error_of(error)}
+            await asyncio.get_running_loop().sock_sendall(connection, wire.encode(reply))
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def send(message: dict[str, Any]) -> None:
+            writer.write(wire.encode(message))
+            await writer.drain()
+
+        async def event(kind: str, data: dict[str, Any]) -> None:
+            with suppress(ConnectionError):  # the reading side notices
+                await send({"event": kind, "data": data})
+
+        async with anyio.create_task_group() as tasks:
+            conversation = Conversation(self._chat, tasks, event)
+            operations: dict[str, Operation] = {
+                **self._operations,
+                "chat.open": conversation.open,
+                "chat.send": conversation.send,
+                "chat.seen": conversation.seen,
+            }
+            while True:
+                try:
+                    line = await wire.read_line(reader)
+                    if line is None:
+                        break
+                    reply = await _reply(wire.decode(line), operations)
+                except UsageError as error:
+                    reply = {"id": None, "ok": False, "error": wire.error_of(error)}
+                try:
+                    await send(reply)
+                except ConnectionError:
+                    break
+            tasks.cancel_scope.cancel()
+
+
+async def _reply(request: dict[str, Any], operations: Mapping[str, Operation]) -> dict[str, Any]:
+    """The answer to one request. It never raises."""
+    number, name, params = request.get("id"), request.get("op"), request.get("params", {})
+    try:
+        operation = operations.get(name) if isinstance(name, str) else None
+        if operation is None or not isinstance(params, dict):
+            raise UsageError(f"the daemon knows no operation {name!r} with such params")
+        return {"id": number, "ok": True, "result": await operation(params)}
+    except ClawdError as error:
+        return {"id": number, "ok": False, "error": wire.error_of(error)}
+    except Exception:
+        log.exception("control socket: %s failed", name)
+        failure = ClawdError("the daemon failed on this request", hint="its log says more: clawd doctor")
+        return {"id": number, "ok": False, "error": wire.error_of(failure)}

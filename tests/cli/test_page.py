@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clawd.cli import page
+
+ROWS = [{"group": "a\x1b[2J", "n": None, "bindings": ["x", "y"]}, {"group": "[red]b" + "c" * 300, "n": 1.5}]
+
+
+def test_a_table_is_clean_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    page.give(ROWS, False, ("group", "n", "bindings"))
+    out = capsys.readouterr().out
+    assert [line.split() for line in out.splitlines()] == [
+        ["group", "n", "bindings"],
+        ["a␛[2J", "–", "x,", "y"],
+        ["[red]b" + "c" * 300, "1.5", "–"],
+    ]
+
+
+def test_json_is_ascii_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    page.give([*ROWS, {"x": "\u202e"}], True)
+    out = capsys.readouterr().out
+    assert json.loads(out) == [*ROWS, {"x": "\u202e"}] and out.isascii() and "\x1b" not in out
+
+
+def test_nothing_says_so_beside_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    page.give([], False, ("a",), "no messages")
+    assert capsys.readouterr() == ("", "no messages\n")
+
+
+def test_an_object_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    page.give({"id": 7, "reply": "one\ntwo", "deliveries": [{"n": 1, "state": "sent"}], "ok": True}, False)
+    assert capsys.readouterr().out.splitlines() == [
+        "id          7",
+        "reply       one",
+        "            two",
+        "deliveries",
+        "  n=1 state=sent",
+        "ok          yes",
+    ]
+
+
+async def _later() -> int:
+    return 3
+
+
+def test_what_is_awaitable_is_awaited() -> None:
+    assert (page.settled(2), page.settled(_later())) == (2, 3)
