@@ -79,4 +79,4 @@ def test_delay_usage_and_notes(tmp_path: Path) -> None:
 )
 def test_a_malformed_script_is_named(tmp_path: Path, script: Any, wrong: str) -> None:
     answer = scripted.respond(StandInTurn(tmp_path, "hi", script=script))  # type: ignore[arg-type]
-    assert answer.error.startswith("The script cannot be played: ") and wrong in answer.error
+    assert str(answer.error).startswith("The script cannot be played: ") and wrong in str(answer.error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from agent import tools
@@ -10,6 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.standin import StandInTurn
+
+
+def stand_in(group: Path) -> Any:
+    return StandInTurn(group)
 
 
 def cut(data: bytes, limit: int) -> str:
@@ -79,7 +84,7 @@ def test_how_a_command_ended(code: int, output: str, sentence: str | None) -> No
 
 def test_a_note_is_a_line_and_after_a_crash_it_is_there_once(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    turn, file = StandInTurn(tmp_path), tmp_path / "work" / "notes.md"
+    turn, file = stand_in(tmp_path), tmp_path / "work" / "notes.md"
     assert tools.note(turn, "- a", False) == "kept in notes.md"
     assert tools.note(turn, "- a", True) == "kept in notes.md"
     assert file.read_text() == "- a\n"
@@ -91,11 +96,11 @@ def test_a_note_is_a_line_and_after_a_crash_it_is_there_once(tmp_path: Path) -> 
 def test_a_note_does_not_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "notes.md").symlink_to(tmp_path / "else")
-    assert tools.note(StandInTurn(tmp_path), "- a", False).startswith("[notes.md cannot be written")
+    assert tools.note(stand_in(tmp_path), "- a", False).startswith("[notes.md cannot be written")
     assert not (tmp_path / "else").exists()
 
 
 @pytest.mark.parametrize("seconds", [-1, "5", None, True, float("nan"), float("inf")])
 def test_sleep_takes_a_number(tmp_path: Path, seconds: object) -> None:
     turn = StandInTurn(tmp_path)
-    assert tools.sleep(turn, seconds).startswith("[seconds") and turn.paused == 0
+    assert tools.sleep(cast(Any, turn), seconds).startswith("[seconds") and turn.paused == 0
