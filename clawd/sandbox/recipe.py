@@ -96,7 +96,7 @@ def environment(spec: RunSpec, host: Host, extra: Mapping[str, str]) -> dict[str
 
 def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) -> list[str]:
     """What the outer (or only) bwrap is told: namespaces, mounts in their order, environment."""
-    made: set[str] = {"/"}
+    made: set[str] = {"/", "/usr", "/proc", "/dev"}
 
     def directory(path: str) -> list[str]:
         """Make `path` and its parents first: bwrap itself would make them 0700, closed to the agent."""
@@ -131,7 +131,6 @@ def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) 
     for path in host.etc:
         args += bind("--ro-bind", path, path)
     args += ["--proc", "/proc", "--dev", "/dev", *tmpfs("/dev/shm", _SHM_BYTES), "--remount-ro", "/dev"]
-    made.update(("/usr", "/proc", "/dev"))
     args += tmpfs("/tmp", spec.limits.tmp_bytes) + tmpfs(HOME, spec.limits.tmp_bytes)
     if host.prefix:
         args += bind("--ro-bind", host.prefix, host.prefix)

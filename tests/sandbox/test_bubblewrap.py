@@ -155,7 +155,9 @@ async def test_owns_its_own_processes_and_no_others(ground) -> None:
     inside = [first, *map(int, children.read_text().split())]
     assert all(sandbox.owns(pid) for pid in inside)
     assert not any(stranger.owns(pid) for pid in inside)
-    assert not any(sandbox.owns(pid) for pid in (os.getpid(), 1, 0, -1, 1 << 22, int(stranger.id.split(":")[4])))
+    assert not any(
+        sandbox.owns(pid) for pid in (os.getpid(), 1, 0, -1, 1 << 22, int(stranger.id.split(":")[4]))
+    )
     await sandbox.kill()
     assert not any(sandbox.owns(pid) for pid in inside)
 
@@ -178,7 +180,7 @@ async def test_a_command_beside_it_is_owned_and_ends_with_it(ground) -> None:
     spec = ground.spec()
     sandbox = await ground.start(SLEEPER, spec)
     line, descriptors = sandbox.exec_command(["/bin/sh", "-c", "touch beside; sleep 600 & sleep 600"], {})
-    beside = subprocess.Popen(line, pass_fds=descriptors)
+    beside = subprocess.Popen(line, pass_fds=descriptors)  # noqa: ASYNC220
     running.close(descriptors)
     assert not sandbox.owns(beside.pid)
     sandbox.adopt(beside.pid)
@@ -245,7 +247,10 @@ async def test_sweep_spares_a_recycled_pid(ground, tmp_path: Path) -> None:
     me = process(os.getpid())
     assert me is not None
     boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
-    ids = [f"bwrap:{boot}:{me.pid}:{me.start - 1}:{me.pid}:{me.start + 1}", f"bwrap:00000000:{me.pid}:{me.start}:1:1"]
+    ids = [
+        f"bwrap:{boot}:{me.pid}:{me.start - 1}:{me.pid}:{me.start + 1}",
+        f"bwrap:00000000:{me.pid}:{me.start}:1:1",
+    ]
     for number, stale in enumerate([*ids, "docker:abc", "bwrap:x", ""]):
         run = f"run-{number}"
         assert await ground.backend.sweep([LeftOver(run, stale, tmp_path / run, None)]) == [run]
@@ -265,7 +270,8 @@ async def test_a_daemon_that_is_killed_takes_its_sandboxes_along(ground) -> None
             await sandbox.wait()
         anyio.run(main)
     """
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(daemon)], stdout=subprocess.PIPE, text=True)
+    line = [sys.executable, "-c", textwrap.dedent(daemon)]
+    child = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
     assert child.stdout is not None
     sandbox_id = (await anyio.to_thread.run_sync(child.stdout.readline)).strip()
     await until((spec.work / "up").exists)
