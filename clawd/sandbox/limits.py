@@ -206,8 +206,8 @@ def _own_places() -> dict[str, Place]:
 def _opened(directory: Path, wanted: list[str]) -> Path:
     """A v2 cgroup whose children get the controllers. One with processes in it cannot have such children, so
     in a cgroup that systemd delegated to us, its processes (ours) move into a leaf of their own first."""
-    if directory.name == "daemon" and _delegated(directory.parent):
-        directory = directory.parent
+    if not _delegated(directory) and _delegated(directory.parent):
+        directory = directory.parent  # we are in such a leaf already
     control = directory / "cgroup.subtree_control"
     offered, enabled = (directory / "cgroup.controllers").read_text().split(), control.read_text().split()
     missing = " ".join(f"+{name}" for name in wanted if name in offered and name not in enabled)

@@ -71,6 +71,16 @@ async def test_kill_ends_everything_and_may_be_repeated(ground) -> None:
     assert not list(Path("/sys/fs/cgroup").glob(f"*/**/clawd-test{os.getpid()}-run-1"))
 
 
+async def test_what_does_not_die_is_said(ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = await ground.start(SLEEPER)
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "KILL_SECONDS", 0.05)
+        patch.setattr(sandbox, "_kill", lambda: None)
+        with pytest.raises(SandboxUnavailable, match="the sandbox of main does not end"):
+            await sandbox.kill()
+    assert (await sandbox.kill()).reason == "was ended"
+
+
 async def test_killed_from_outside_it_is_known(ground) -> None:
     sandbox = await ground.start(SLEEPER)
     for one in processes_of(sandbox.id)[:1]:
@@ -142,6 +152,29 @@ async def test_where_there_is_no_cgroup_limits_hold_each_process(ground) -> None
     await until((spec.work / "full").exists)
     await sandbox.kill()
     assert sandbox.log.text() == "memory\nforks True\n"
+    assert not alive(sandbox.id)
+
+
+async def test_where_systemd_holds_it_starts_in_a_scope(ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few places where tests run have systemd: what stands in for it runs the command that it is given."""
+    stand_in = ground.root / "bin" / "systemd-run"
+    stand_in.parent.mkdir()
+    stand_in.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    await ground.backend.check()
+    host = ground.backend._host
+    assert host is not None
+    ground.backend._host = replace(host, holder=limits.Holder("scope", {}))
+    spec = ground.spec()
+    sandbox = await ground.start(SLEEPER, spec)
+    assert sandbox.limits == "scope"
+    await until((spec.work / "up").exists)
+    line, descriptors = sandbox.exec_command(["/bin/sh", "-c", "exit 5"], {})
+    assert line[0] == "systemd-run"
+    assert (await anyio.run_process(line, check=False, pass_fds=descriptors)).returncode == 5
+    running.close(descriptors)
+    await sandbox.kill()
     assert not alive(sandbox.id)
 
 
