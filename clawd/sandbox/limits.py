@@ -110,20 +110,23 @@ class Cgroup:
         self.directories = tuple(directories)
 
     @classmethod
-    def create(cls, places: dict[str, Place], name: str, limits: SandboxLimits) -> Cgroup:
-        """Make it, with its limits set. Raises OSError."""
-        group = cls(dict.fromkeys(place.directory / name for place in places.values()))
+    def of(cls, places: dict[str, Place], name: str) -> Cgroup:
+        """The one of this name, which `create` makes."""
+        return cls(dict.fromkeys(place.directory / name for place in places.values()))
+
+    def create(self, places: dict[str, Place], limits: SandboxLimits) -> None:
+        """Make it where `of` placed it, with its limits set. Raises OSError."""
         try:
-            for directory in group.directories:
+            for directory in self.directories:
                 directory.mkdir(mode=0o755, exist_ok=True)
             for controller, place in places.items():
+                (directory,) = (it for it in self.directories if it.parent == place.directory)
                 for file, value, needed in settings(controller, place.version, limits):
                     with contextlib.nullcontext() if needed else contextlib.suppress(OSError):
-                        _write(place.directory / name / file, value)
+                        _write(directory / file, value)
         except OSError:
-            group.remove()
+            self.remove()
             raise
-        return group
 
     @property
     def join(self) -> list[str]:
@@ -180,7 +183,8 @@ def find_holder(install: str) -> Holder:
     places = _own_places()
     if all(controller in places for controller in NEEDED):
         with contextlib.suppress(OSError):
-            probe = Cgroup.create(places, f"clawd-{install}-probe-{os.getpid()}", SandboxLimits())
+            probe = Cgroup.of(places, f"clawd-{install}-probe-{os.getpid()}")
+            probe.create(places, SandboxLimits())
             if probe.remove():
                 return Holder("cgroup", places)
     if shutil.which("systemd-run") and Path("/run/systemd/system").is_dir():

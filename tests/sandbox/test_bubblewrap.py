@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from conftest import until
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import limits, running
 from clawd.sandbox.bubblewrap import Bubblewrap, processes_of
-from clawd.sandbox.processes import process
-from clawd.sandbox.protocol import LeftOver, SandboxLimits
+from clawd.sandbox.processes import process, seeing
+from clawd.sandbox.protocol import LeftOver, RunSpec, SandboxLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -289,22 +288,36 @@ async def test_sweep_spares_a_recycled_pid(ground, tmp_path: Path) -> None:
         assert await ground.backend.sweep([LeftOver(run, stale, tmp_path / run, None)]) == [run]
 
 
+DAEMON = """
+import sys
+import anyio
+from pathlib import Path, PosixPath
+from clawd.sandbox.bubblewrap import Bubblewrap
+from clawd.sandbox.protocol import RunSpec, SandboxLimits
+async def main():
+    backend = Bubblewrap({install!r}, Path({agent!r}))
+    await backend.check()
+    print("ready", flush=True)
+    sandbox = await backend.start({spec!r})
+    print(sandbox.id, flush=True)
+    await sandbox.wait()
+anyio.run(main)
+"""
+
+
+async def daemon(ground, spec: RunSpec) -> subprocess.Popen[str]:
+    """Another process that is about to start this sandbox."""
+    (ground.agents / "runner.py").write_text(SLEEPER)
+    script = DAEMON.format(install=f"test{os.getpid()}", agent=str(ground.agents), spec=spec)
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    assert child.stdout is not None
+    assert await anyio.to_thread.run_sync(child.stdout.readline) == "ready\n"
+    return child
+
+
 async def test_a_daemon_that_is_killed_takes_its_sandboxes_along(ground) -> None:
     spec = ground.spec()
-    (ground.agents / "runner.py").write_text(SLEEPER)
-    daemon = f"""
-        import anyio
-        from pathlib import PosixPath
-        from clawd.sandbox.bubblewrap import Bubblewrap
-        from clawd.sandbox.protocol import RunSpec, SandboxLimits
-        async def main():
-            sandbox = await Bubblewrap("test{os.getpid()}", PosixPath({str(ground.agents)!r})).start({spec!r})
-            print(sandbox.id, flush=True)
-            await sandbox.wait()
-        anyio.run(main)
-    """
-    line = [sys.executable, "-c", textwrap.dedent(daemon)]
-    child = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    child = await daemon(ground, spec)
     assert child.stdout is not None
     sandbox_id = (await anyio.to_thread.run_sync(child.stdout.readline)).strip()
     await until((spec.work / "up").exists)
@@ -316,6 +329,18 @@ async def test_a_daemon_that_is_killed_takes_its_sandboxes_along(ground) -> None
     cgroup = [Path(line) for line in _lines(spec.directory / "cgroup")]
     assert await ground.backend.sweep([left]) == ["run-1"]
     assert not any(path.exists() for path in cgroup)
+
+
+async def test_a_daemon_that_is_killed_in_a_start_leaves_no_agent_behind(ground) -> None:
+    for number in range(12):
+        spec = ground.spec(f"run-{number}")
+        child = await daemon(ground, spec)
+        await anyio.sleep(number * 0.002)  # any moment will do: none may leave an agent
+        child.kill()
+        child.wait()
+        await until(lambda at=spec: not seeing(at.socket_directory, "/run/clawd"))
+        assert await ground.backend.sweep([LeftOver(spec.run, "", spec.directory, spec.uid)]) == [spec.run]
+        assert not any(Path(line).exists() for line in _lines(spec.directory / "cgroup"))
 
 
 def _lines(path: Path) -> list[str]:

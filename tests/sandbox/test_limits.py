@@ -94,7 +94,7 @@ def test_a_cgroup_that_cannot_hold_is_not_made(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     places = {"memory": Place(tmp_path / "memory", 2), "pids": Place(tmp_path / "missing", 2)}
     with pytest.raises(OSError, match="missing"):
-        Cgroup.create(places, "clawd-x", SandboxLimits())
+        Cgroup.of(places, "clawd-x").create(places, SandboxLimits())
 
 
 def test_the_holder_is_true_to_its_word() -> None:
@@ -102,7 +102,8 @@ def test_the_holder_is_true_to_its_word() -> None:
     if holder.kind != "cgroup":
         assert holder.places == {}
         pytest.skip(f"no cgroup can be written here: {holder.kind} holds")
-    cgroup = Cgroup.create(holder.places, f"clawd-test{os.getpid()}-limits", SandboxLimits())
+    cgroup = Cgroup.of(holder.places, f"clawd-test{os.getpid()}-limits")
+    cgroup.create(holder.places, SandboxLimits())
     script = "".join(f"echo 0 > {path}; " for path in cgroup.join) + "sleep 600 & echo; wait"
     child = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE)
     try:

