@@ -1,4 +1,4 @@
-"""The error tree. Each error carries the sentence that the person reads and, where there is one, the command that helps."""
+"""The error tree. Each error carries the sentence that the person reads and, where there is one, what helps."""
 
 from __future__ import annotations
 

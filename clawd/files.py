@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from clawd.errors import UnsafePath
 
-_LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+_LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -64,7 +64,7 @@ def read_beneath(root: Path, relative: str, limit: int) -> bytes:
 
 
 def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every regular file beneath `root` with its stat, links and special files left out. Vanishing files are no error."""
+    """Every regular file beneath `root` with its stat; links, special files and what vanishes are left out."""
     try:
         top = os.open(root, _DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -99,7 +99,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -107,7 +107,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 class Blobs:
-    """Copies of files by content, `state/blobs/<sha256>`: what is delivered is the copy, whatever the agent does next."""
+    """Copies of files by content, `state/blobs/<sha256>`: the copy is delivered, whatever the agent does next."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -116,7 +116,7 @@ class Blobs:
         return self.directory / sha256
 
     def keep(self, root: Path, relative: str, limit: int) -> tuple[str, int]:
-        """Copy a file beneath `root`; gives its sha256 and size. Raises UnsafePath, also when it is over `limit` bytes."""
+        """Copy a file beneath `root`; gives its sha256 and size. Raises UnsafePath, also over `limit` bytes."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self.directory / f".{secrets.token_hex(8)}.tmp"
         digest, size = hashlib.sha256(), 0
@@ -130,9 +130,8 @@ class Blobs:
                     copy.write(chunk)
                 copy.flush()
                 os.fsync(copy.fileno())
-            os.replace(temporary, self.path(digest.hexdigest()))
+            temporary.replace(self.path(digest.hexdigest()))
         finally:
             temporary.unlink(missing_ok=True)
         sync_directory(self.directory)
         return digest.hexdigest(), size
-

@@ -108,3 +108,48 @@ class Authority:
 
     role: Role
     taint: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The fence: who holds a turn. `worker` tells a frozen thread of the same run from the one that took over."""
+
+    run: str
+    turn: int
+    attempt: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A claimed turn as the runner is handed it: JSON-ready values, no secret."""
+
+    turn: int
+    attempt: int
+    steps: list[dict[str, Any]]
+    wakes: list[dict[str, Any]]
+    context: dict[str, Any]
+    limits: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """How a turn ended in the runner. `files` are names below /group/work. `error` is a sentence or None."""
+
+    text: str
+    files: list[str] = field(default_factory=list)
+    usage: Usage | None = None
+    stop_reason: str = "end"
+    error: str | None = None
+    shown: list[int] | None = None  # wakes that the model saw; None: all that were handed out
+    model: str | None = None
+    notes: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the runner is told about a live turn: `stop` or `shutdown`, and wakes that arrived (steering)."""
+
+    turn: int | None
+    action: str
+    wakes: list[dict[str, Any]] = field(default_factory=list)

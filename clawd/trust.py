@@ -62,6 +62,4 @@ def lowest(roles: Iterable[Role]) -> Role:
 
 def origin_of(role: Role) -> Origin:
     """The origin of what a person of `role` typed."""
-    return {Role.OWNER: Origin.OWNER, Role.ADMIN: Origin.ADMIN, Role.MEMBER: Origin.MEMBER}.get(
-        role, Origin.EXTERNAL
-    )
+    return {Role.OWNER: Origin.OWNER, Role.ADMIN: Origin.ADMIN, Role.MEMBER: Origin.MEMBER}.get(role, Origin.EXTERNAL)

@@ -79,9 +79,7 @@ _BUILT = (
         "talk to the agent",
         "chat:chat",
         (
-            _argument(
-                "-m", dest="message", metavar="TEXT", help="one message, one reply; - reads standard input"
-            ),
+            _argument("-m", dest="message", metavar="TEXT", help="one message, one reply; - reads standard input"),
             _IN_GROUP,
             _argument("--session", metavar="ID", help="a session of its own (default: the group's)"),
             _argument(

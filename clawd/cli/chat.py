@@ -69,9 +69,7 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
     timeout = options.timeout or _TIMEOUT
     try:
         with _progress() as progress:
-            done, _ = await asyncio.wait(
-                {running, saying}, timeout=min(1.0, timeout), return_when="FIRST_COMPLETED"
-            )
+            done, _ = await asyncio.wait({running, saying}, timeout=min(1.0, timeout), return_when="FIRST_COMPLETED")
             if not done:
                 progress()
                 rest = max(0.0, timeout - 1.0)
@@ -80,9 +78,7 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
             running.result()  # raises
         result: dict[str, Any] = dict.fromkeys(_FIELDS) | {"group": opening["group"], "files": []}
         if saying not in done:
-            late = (
-                f"no reply within {timeout:g} s; the message is kept and will be answered when a daemon runs"
-            )
+            late = f"no reply within {timeout:g} s; the message is kept and will be answered when a daemon runs"
             return _give(result | {"error": late}, [], options.json, "clawd messages list")
         receipt, outcome = saying.result()
         told = link.opened.result() | ({"reply": receipt["told"]} if outcome is None else outcome)
@@ -94,9 +90,7 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
             hint = f"the message is kept: clawd messages show {receipt['message']}"
         elif outcome is not None and outcome["state"] in _UNANSWERED:
             result["error"] = result["error"] or f"the turn ended as {outcome['state']}"
-        own = [
-            each for each in delivered.values() if each["turn"] is not None and each["turn"] == result["turn"]
-        ]
+        own = [each for each in delivered.values() if each["turn"] is not None and each["turn"] == result["turn"]]
         code = _give(result, own, options.json, hint)
         link.acknowledge(each["delivery"] for each in own)
         await link.settle()

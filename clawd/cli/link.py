@@ -64,9 +64,7 @@ class Link:
             try:
                 async with ControlClient(self._home.state) as client:
                     group = await client.call("chat.open", **self._opening)
-                    self._opening["replay"] = (
-                        True  # from the second time on, whatever was asked for the first
-                    )
+                    self._opening["replay"] = True  # from the second time on, whatever was asked for the first
                     self._client = client
                     for sent in self._open:
                         await self._send(client, sent)

@@ -56,11 +56,7 @@ def run(argv: list[str]) -> int:
         if os.environ.get("CLAWD_DEBUG"):
             raise
         _record(argv, error)
-        what = (
-            f"{error.strerror}: {error.filename}"
-            if isinstance(error, OSError) and error.filename
-            else "a defect"
-        )
+        what = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else "a defect"
         _tell(ClawdError(f"the command failed ({what})", hint="CLAWD_DEBUG=1 shows where"), as_json)
         return command.failure if command and command.failure is not None else 1
 
@@ -81,27 +77,19 @@ def parse(argv: list[str]) -> tuple[Command | None, list[str]]:
             print_help(words)
             return None, []
         elif word in ("-V", "--version") and not words:
-            sys.stdout.write(
-                f'{{"version": "{__version__}"}}\n' if "--json" in argv else f"clawd {__version__}\n"
-            )
+            sys.stdout.write(f'{{"version": "{__version__}"}}\n' if "--json" in argv else f"clawd {__version__}\n")
             return None, []
         elif word.startswith("-"):
-            raise UsageError(
-                f"clawd knows no option {word}", hint=_nearest(word, ("--home", "--json", "--version"))
-            )
+            raise UsageError(f"clawd knows no option {word}", hint=_nearest(word, ("--home", "--json", "--version")))
         else:
             known = {each[len(words)] for each in COMMANDS if list(each[: len(words)]) == words}
             if word not in known:
-                raise UsageError(
-                    f"there is no command `clawd {' '.join([*words, word])}`", hint=_nearest(word, known)
-                )
+                raise UsageError(f"there is no command `clawd {' '.join([*words, word])}`", hint=_nearest(word, known))
             words.append(word)
     command = COMMANDS.get(tuple(words))
     if command is None:
         verbs = ", ".join(each[1] for each in COMMANDS if each[0] in words)
-        raise UsageError(
-            f"clawd {words[0]} needs one of: {verbs}" if words else "say what to do", hint="clawd --help"
-        )
+        raise UsageError(f"clawd {words[0]} needs one of: {verbs}" if words else "say what to do", hint="clawd --help")
     return command, [*shared, *rest]
 
 
@@ -119,9 +107,7 @@ def _do(command: Command, arguments: list[str]) -> int:
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         flags = [flag for each in command.arguments for flag in each.names if flag.startswith("-")]
-        raise UsageError(
-            f"{name} does not take {unknown[0]}", hint=_nearest(unknown[0], ["--home", "--json", *flags])
-        )
+        raise UsageError(f"{name} does not take {unknown[0]}", hint=_nearest(unknown[0], ["--home", "--json", *flags]))
 
     from clawd.config.home import find_home, require_home
 
@@ -170,9 +156,7 @@ def _record(argv: list[str], error: Exception) -> None:
 
     homes = [argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "--home"]
     file = find_home(homes[0] if homes else None, dict(os.environ), Path("/")).log_file
-    where = [
-        f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)
-    ]
+    where = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
     line = {
         "ts": rfc3339(SystemClock().now()),
         "level": "error",

@@ -39,9 +39,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else _PIPE
-    return Console(
-        stderr=stderr, width=width, markup=False, highlight=False, emoji=False, soft_wrap=width is not None
-    )
+    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False, soft_wrap=width is not None)
 
 
 def write_json(value: Any) -> None:

@@ -1,0 +1,1 @@
+"""Context: what a turn is given."""

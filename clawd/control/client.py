@@ -37,9 +37,7 @@ class ControlClient:
             raise NoDaemon(
                 f"no clawd daemon answers in {self._directory.parent}", hint="start one: clawd run"
             ) from error
-        self._reader, self._writer = await asyncio.open_unix_connection(
-            sock=connection, limit=wire.ANSWER_LIMIT
-        )
+        self._reader, self._writer = await asyncio.open_unix_connection(sock=connection, limit=wire.ANSWER_LIMIT)
         self._reading = asyncio.create_task(self._read())
         return self
 

@@ -34,9 +34,7 @@ async def receive_first(connection: socket.socket) -> tuple[bytes, list[int]]:
     return data, descriptors
 
 
-async def answer(
-    connection: socket.socket, first: bytes, descriptors: Sequence[int], on_exec: OnExec
-) -> None:
+async def answer(connection: socket.socket, first: bytes, descriptors: Sequence[int], on_exec: OnExec) -> None:
     """Run the one request of such a connection and answer it. Raises ClawdError, to be answered by the
     caller."""
     loop = asyncio.get_running_loop()
@@ -50,12 +48,7 @@ async def answer(
     request = wire.decode(first)
     params = request.get("params")
     argv = params.get("argv") if isinstance(params, dict) else None
-    if (
-        request.get("op") != OP
-        or len(descriptors) != COUNT
-        or not isinstance(params, dict)
-        or not _is_command(argv)
-    ):
+    if request.get("op") != OP or len(descriptors) != COUNT or not isinstance(params, dict) or not _is_command(argv):
         raise UsageError(f"descriptors come with {OP}, a command and its three standard streams")
     async with anyio.create_task_group() as tasks:
 

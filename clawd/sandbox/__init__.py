@@ -1,1 +1,2 @@
-"""Sandboxes: one protocol, its backends, what an agent is shown (the view), its limits and its seccomp filter."""
+"""Sandboxes: one protocol, its backends, what an agent is shown (the view), its limits and its seccomp
+filter."""

@@ -1,4 +1,4 @@
-"""What every backend of sandboxes gives. Nothing outside this room knows which one is at work, or that it is local."""
+"""What every backend of sandboxes gives. Nothing outside this room knows which one is at work, or where."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class RunSpec:
     """Everything that a backend needs to make a run's sandbox. Paths are on the host.
 
     `uid` is the group's own user where the daemon is root, None where the daemon's own user is all there is.
-    `directory` (0700 parent) holds the socket's directory `socket/` (→ /run/clawd, so that a renewed socket appears)
-    and `view/` (→ /group, read-only). `environment` is what the runner starts with: no secret, ever.
+    `directory` (0700 parent) holds the socket's directory `socket/` (→ /run/clawd, so that a renewed socket
+    appears) and `view/` (→ /group, read-only). `environment` is what the runner starts with: no secret, ever.
     """
 
     run: str
@@ -90,8 +90,8 @@ class Sandbox(Protocol):
         ...
 
     def exec_command(self, argv: list[str], environment: Mapping[str, str]) -> tuple[list[str], list[int]]:
-        """A host command line that runs `argv` in a second sandbox with the same mounts and cgroup, and the file
-        descriptors that it must inherit (the caller closes them). Register its process with `adopt`."""
+        """A host command line that runs `argv` in a second sandbox with the same mounts and cgroup, and the
+        file descriptors that it must inherit (the caller closes them). Register its process with `adopt`."""
         ...
 
     def adopt(self, pid: int) -> None:
@@ -102,7 +102,8 @@ class Sandbox(Protocol):
 class Backend(Protocol):
     """A maker of sandboxes."""
 
-    name: Literal["docker", "bubblewrap"]
+    @property
+    def name(self) -> Literal["docker", "bubblewrap"]: ...
 
     async def check(self) -> None:
         """Raises SandboxUnavailable with a sentence that says what to do when no sandbox can be made here."""
@@ -113,5 +114,5 @@ class Backend(Protocol):
         ...
 
     async def sweep(self, left: Iterable[LeftOver]) -> list[str]:
-        """After a restart: end what is left of these runs; give the ids of those that are known dead."""
+        """After a restart: end what is left of these runs; give the names of the runs that are known dead."""
         ...

@@ -122,9 +122,7 @@ def test_a_foreign_daemon_may_die_and_come_back(home: Home, daemon: Start) -> No
         "-m",
         "echo back",
     ]
-    with subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    ) as chat:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as chat:
         assert first.wait(20) == -signal.SIGKILL
         daemon()
         out, err = chat.communicate(timeout=30)

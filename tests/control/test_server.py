@@ -33,9 +33,7 @@ async def broken(params: dict[str, Any]) -> Any:
 
 
 async def shell(params: dict[str, Any], passed: Sequence[int]) -> int:
-    process = await asyncio.create_subprocess_exec(
-        *params["argv"], stdin=passed[0], stdout=passed[1], stderr=passed[2]
-    )
+    process = await asyncio.create_subprocess_exec(*params["argv"], stdin=passed[0], stdout=passed[1], stderr=passed[2])
     try:
         return await process.wait()
     except asyncio.CancelledError:
@@ -72,9 +70,7 @@ async def test_operations_and_their_errors(tmp_path: Path) -> None:
 
 async def test_bad_lines_are_answered_and_disturb_nobody(tmp_path: Path) -> None:
     async with served(tmp_path), ControlClient(tmp_path) as other:
-        reader, writer = await asyncio.open_unix_connection(
-            sock=wire.connect(tmp_path), limit=wire.ANSWER_LIMIT
-        )
+        reader, writer = await asyncio.open_unix_connection(sock=wire.connect(tmp_path), limit=wire.ANSWER_LIMIT)
         writer.write(b"\xff\n" + b"[" * 100 + b"\n" + b"y" * (wire.LIMIT + 10) + b"\n")
         writer.write(b'{"id":1,"op":["x"]}\n{"id":2,"op":"echo","params":3}\n{"id":3,"op":"echo"}\n')
         answers = [wire.decode(await reader.readline()) for _ in range(6)]
@@ -152,9 +148,7 @@ async def test_what_nobody_saw_is_replayed_and_a_named_session_is_a_thread(tmp_p
         ("chat.open", {"group": 7}, UsageError),
     ],
 )
-async def test_wrong_chat_requests(
-    tmp_path: Path, op: str, params: dict[str, Any], error: type[Exception]
-) -> None:
+async def test_wrong_chat_requests(tmp_path: Path, op: str, params: dict[str, Any], error: type[Exception]) -> None:
     async with served(tmp_path), ControlClient(tmp_path) as client:
         with pytest.raises(error):
             await client.call(op, **params)

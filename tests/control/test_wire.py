@@ -108,9 +108,7 @@ def test_the_socket_is_private_replaces_a_stale_one_and_takes_a_long_path(tmp_pa
             assert wire.is_own(peer)
 
 
-@pytest.mark.parametrize(
-    "wrapper", [["unshare", "--pid", "--fork"], ["setpriv", "--reuid=65534", "--clear-groups"]]
-)
+@pytest.mark.parametrize("wrapper", [["unshare", "--pid", "--fork"], ["setpriv", "--reuid=65534", "--clear-groups"]])
 def test_a_peer_of_another_namespace_or_user_is_not_our_own(wrapper: list[str]) -> None:
     if subprocess.run([*wrapper, "true"], capture_output=True, check=False).returncode:
         pytest.skip(f"{wrapper[0]} is not possible here")

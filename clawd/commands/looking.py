@@ -1,0 +1,186 @@
+"""What can be seen of a home, whether a daemon runs or not: functions over the ledger and the files that give
+JSON-ready data under the contract's names. Nothing here writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clawd import __version__
+from clawd.clock import rfc3339
+from clawd.config.home import Home
+from clawd.config.load import check_file, load_config, load_group, merged
+from clawd.errors import NotFound
+from clawd.ledger import groups as group_rows
+from clawd.ledger import queries
+from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.groups import GroupRow, SessionRow
+from clawd.sessions import reading
+
+T = TypeVar("T")
+Shown = dict[str, Any]
+
+
+@contextmanager
+def _ledger(home: Home) -> Iterator[Ledger | None]:
+    """The ledger for reading, None for a home that has none yet."""
+    if not home.ledger_file.exists():
+        yield None
+        return
+    ledger = Ledger.read_only(home.ledger_file)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _read(home: Home, work: Callable[[Transaction], T]) -> T | None:
+    """What `work` reads, None for a home that has no ledger yet."""
+    with _ledger(home) as ledger:
+        return None if ledger is None else ledger.tx(work)
+
+
+def status(home: Home) -> Shown:
+    """The same shape as the daemon's own word, for a home without one."""
+    names = _read(home, group_rows.every) or []
+    return {
+        "version": __version__,
+        "pid": None,
+        "home": str(home.root),
+        "uptime_s": 0,
+        "ready": False,
+        "groups": len(names),
+        "turns": _read(home, queries.turn_counts) or {"queued": 0, "running": 0, "held": 0},
+        "sandboxes": 0,
+        "channels": [],
+    }
+
+
+def groups(home: Home) -> list[Shown]:
+    config = load_config(home, dict(os.environ))
+
+    def read(tx: Transaction) -> list[tuple[GroupRow, int]]:
+        counts = {row["grp"]: row["n"] for row in tx.all("SELECT grp, COUNT(*) AS n FROM session GROUP BY grp")}
+        return [(row, counts.get(row.name, 0)) for row in group_rows.every(tx)]
+
+    shown = []
+    for row, sessions in _read(home, read) or []:
+        own = load_group(home, row.folder)
+        settings = merged(config, own)
+        shown.append(
+            {
+                "group": row.name,
+                "folder": str(home.group(row.folder).root),
+                "sessions": sessions,
+                "bindings": list(own.bindings),
+                "engine": settings.model.engine,
+                "backend": settings.sandbox.backend,
+                "authority": row.authority.role,
+                "taint": row.authority.taint,
+            }
+        )
+    return shown
+
+
+def group(home: Home, name: str) -> Shown:
+    """One group, with what is in its folder. Raises NotFound."""
+    for found in groups(home):
+        if found["group"] == name:
+            folder = home.group(name)
+            return {**found, "files": sorted(path.name for path in folder.root.iterdir())}
+    raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
+
+
+def messages(home: Home, group: str | None, state: str | None, limit: int) -> list[Shown]:
+    return _read(home, lambda tx: queries.messages(tx, group, state, limit)) or []
+
+
+def message(home: Home, id: int) -> Shown:
+    found = _read(home, lambda tx: queries.message(tx, id))
+    if found is None:
+        raise NotFound(f"there is no message {id}")
+    return found
+
+
+def deliveries(home: Home) -> list[Shown]:
+    return _read(home, queries.deliveries) or []
+
+
+def sessions(home: Home, group: str | None) -> list[Shown]:
+    """Every session of the ledger; its file may not exist before its first turn is recorded."""
+    rows = (
+        _read(
+            home,
+            lambda tx: tx.all(
+                "SELECT s.id, s.grp, s.stem, g.folder, s.made FROM session s JOIN grp g ON g.name = s.grp"
+                " WHERE ? IS NULL OR s.grp = ? ORDER BY s.grp, s.base, s.segment",
+                group,
+                group,
+            ),
+        )
+        or []
+    )
+    shown = []
+    for row in rows:
+        file = home.group(row["folder"]).sessions / f"{row['stem']}.md"
+        exists = file.is_file()
+        updated = rfc3339(datetime.fromtimestamp(file.stat().st_mtime, UTC)) if exists else row["made"]
+        shown.append(
+            {
+                "session": row["id"],
+                "group": row["grp"],
+                "file": str(file),
+                "messages": reading.count(file) if exists else 0,
+                "bytes": file.stat().st_size if exists else 0,
+                "updated": updated,
+            }
+        )
+    return shown
+
+
+def config_check(file: Path) -> Shown:
+    """Whether a config.toml or group.toml is valid, and every finding if not."""
+    return check_file(file)
+
+
+def session_file(home: Home, id: str) -> Path:
+    """The file of a session: the newest segment of a plain id. Raises NotFound."""
+
+    def read(tx: Transaction) -> tuple[SessionRow, str] | None:
+        row = group_rows.session(tx, id)
+        return (row, group_rows.get(tx, row.group).folder) if row else None
+
+    found = _read(home, read)
+    if found is None:
+        raise NotFound(f"there is no session {id!r}", hint="clawd session list")
+    row, folder = found
+    return home.group(folder).sessions / f"{row.stem}.md"
+
+
+def session_blocks(home: Home, id: str) -> list[Shown]:
+    """The session's messages: {role, ts, content, tool_calls?, tool_call_id?, turn?}."""
+    path = session_file(home, id)
+    if not path.exists():
+        return []
+    shown = []
+    for block in reading.load(path).blocks:
+        entry: Shown = {"role": block.role, "ts": rfc3339(block.at) if block.at else None, "content": block.content}
+        if block.tool_calls:
+            entry["tool_calls"] = list(block.tool_calls)
+        if block.tool_call_id:
+            entry["tool_call_id"] = block.tool_call_id
+        if "turn" in block.meta:
+            entry["turn"] = block.meta["turn"]
+        shown.append(entry)
+    return shown
+
+
+def session_check(home: Home, id: str) -> Shown:
+    path = session_file(home, id)
+    if not path.exists():
+        return {"ok": True, "file": str(path), "messages": 0, "repaired": 0, "errors": []}
+    return reading.check(path)

@@ -1,0 +1,140 @@
+"""What changes a home on a person's word: the same functions behind the control socket and, without a daemon, under
+the home's lock. Each takes the request's params and gives JSON-ready data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from clawd.clock import Clock, SystemClock, rfc3339
+from clawd.config.begin import ensure_group, init_home
+from clawd.config.edit import set_value
+from clawd.config.home import Home
+from clawd.errors import ClawdError, NotFound, UsageError
+from clawd.ids import folder_name
+from clawd.ledger import ends, groups, turns
+from clawd.ledger.db import Ledger
+from clawd.turns.dispatch import Dispatcher
+
+Params = dict[str, Any]
+Operation = Callable[[Params], Awaitable[Any]]
+
+
+def text(params: Params, name: str) -> str:
+    """A parameter that must be a non-empty string."""
+    value = params.get(name)
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name} is missing")
+    return value
+
+
+class Operations:
+    """With a dispatcher: in the daemon. Without: in a command that holds the lock."""
+
+    def __init__(self, home: Home, ledger: Ledger, clock: Clock, dispatcher: Dispatcher | None = None) -> None:
+        self._home, self._ledger, self._clock, self._dispatcher = home, ledger, clock, dispatcher
+
+    def table(self) -> dict[str, Operation]:
+        return {
+            "groups.add": self.add_group,
+            "groups.set": self.set_group,
+            "groups.clean": self.clean_group,
+            "groups.trust": self.trust_group,
+            "messages.retry": self.retry,
+            "sandbox.list": self.sandboxes,
+            "sandbox.stop": self.stop_sandbox,
+        }
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())
+
+    async def make_group(self, name: str) -> groups.GroupRow:
+        """The group with its folder and its two files, made where they are missing."""
+        folder_name(name)
+        row = await self._ledger.do(lambda tx: groups.add(tx, name, self._now()))
+        ensure_group(self._home, row.folder)
+        return row
+
+    async def add_group(self, params: Params) -> Params:
+        row = await self.make_group(text(params, "name"))
+        return {"group": row.name, "folder": str(self._home.group(row.folder).root)}
+
+    async def _known(self, params: Params) -> groups.GroupRow:
+        name = text(params, "name")
+        return await self._ledger.do(lambda tx: groups.get(tx, name))
+
+    async def set_group(self, params: Params) -> Params:
+        row = await self._known(params)
+        set_value(self._home.group(row.folder).config_file, text(params, "key"), str(params.get("value", "")))
+        return {"group": row.name, "key": params["key"], "value": params.get("value")}
+
+    async def clean_group(self, params: Params) -> Params:
+        """A fresh work/, the old one kept aside, and the group's authority lifted again."""
+        row = await self._known(params)
+        if self._dispatcher is not None:
+            await self._dispatcher.end_run(row.name)
+        work, kept = self._home.group(row.folder).work, None
+        if work.is_symlink():
+            raise ClawdError(f"{work} is a link; remove it by hand")
+        if work.exists():
+            kept = work.with_name(f"work.{datetime.now():%Y%m%d-%H%M%S}.{os.urandom(2).hex()}")
+            work.rename(kept)
+        ensure_group(self._home, row.folder)
+        await self._ledger.do(lambda tx: groups.lift(tx, row.name))
+        return {"group": row.name, "kept": str(kept) if kept else None}
+
+    async def trust_group(self, params: Params) -> Params:
+        row = await self._known(params)
+        await self._ledger.do(lambda tx: groups.lift(tx, row.name))
+        return {"group": row.name, "authority": "owner", "taint": 1.0}
+
+    async def retry(self, params: Params) -> Params:
+        id = params.get("id")
+        if not isinstance(id, int):
+            raise UsageError("id is missing")
+        turn = await self._ledger.do(lambda tx: ends.retry(tx, id, self._now()))
+        group = await self._ledger.do(lambda tx: turns.get(tx, turn)["grp"])
+        if self._dispatcher is not None:
+            self._dispatcher.wake(group)
+        return {"id": id, "turn": turn, "state": "received"}
+
+    async def sandboxes(self, params: Params) -> list[Params]:
+        return [] if self._dispatcher is None else self._dispatcher.sandboxes()
+
+    async def stop_sandbox(self, params: Params) -> Params:
+        group = text(params, "group")
+        if self._dispatcher is None or not await self._dispatcher.end_run(group):
+            raise NotFound(f"group {group!r} has no sandbox now", hint="clawd sandbox list")
+        return {"group": group, "state": "gone"}
+
+
+def init(home: Home) -> Params:
+    """Make a home that works as it is; what is there stays."""
+    return {"home": str(home.root), "made": [str(path) for path in init_home(home)]}
+
+
+def offline(home: Home) -> dict[str, Operation]:
+    """The operations for a command that holds the home's lock; the ledger is opened with the first of them."""
+
+    def opened(name: str) -> Operation:
+        async def operation(params: Params) -> Any:
+            ledger = Ledger.open(home.ledger_file, home.backups)
+            try:
+                return await Operations(home, ledger, SystemClock()).table()[name](params)
+            finally:
+                ledger.close()
+
+        return operation
+
+    names = (
+        "groups.add",
+        "groups.set",
+        "groups.clean",
+        "groups.trust",
+        "messages.retry",
+        "sandbox.list",
+        "sandbox.stop",
+    )
+    return {name: opened(name) for name in names}

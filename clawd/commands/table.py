@@ -1,0 +1,56 @@
+"""The chat commands. Each runs inside the transaction that answers it, so it is done once; `after` runs when that is
+durable. Words of later rooms are known and say so."""
+
+from __future__ import annotations
+
+from clawd.intake import Command, CommandContext, Done
+from clawd.ledger import ends, groups, turns
+from clawd.ledger.db import Row, Transaction
+from clawd.trust import Role
+
+
+def _help(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    lines = [f"/{word:<8} {command.help}" for word, command in COMMANDS.items() if command.help]
+    return Done("\n".join(lines))
+
+
+def _status(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    queued = turns.waiting(tx, row["session"])
+    live = tx.one("SELECT id, attempt FROM turn WHERE session = ? AND state = 'claimed'", row["session"])
+    working = f"working on turn {live['id']}, attempt {live['attempt']}" if live else "nothing is running"
+    return Done(f"session {row['session']}: {working}, {queued} waiting\n{context.state_of(row['grp'])}")
+
+
+def _stop(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    turn = ends.request_stop(tx, row["session"])
+    said = "Stopped." if turn is not None else "Nothing is running."
+    cleared: list[int] = []
+    if rest == "all":
+        cleared = ends.stop_waiting(tx, row["session"], now)
+        said += f" {len(cleared)} waiting message{'s' if len(cleared) != 1 else ''} cleared."
+    elif waiting := turns.waiting(tx, row["session"]):
+        said += f" {waiting} still waiting; /stop all clears them."
+    return Done(said, lambda: context.stopped(turn, cleared))
+
+
+def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    session = groups.session(tx, row["session"])
+    base = session.base if session else row["session"]
+    segment = groups.next_segment(tx, base, now)
+    return Done(f"A new conversation begins: {segment.id}. The old one stays in its file.")
+
+
+def _later(word: str) -> Command:
+    return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
+
+
+COMMANDS: dict[str, Command] = {
+    "help": Command("what you can say to clawd itself", Role.MEMBER, _help),
+    "status": Command("what is running and what waits", Role.MEMBER, _status),
+    "stop": Command("stop what is running (/stop all: what waits, too)", Role.MEMBER, _stop),
+    "new": Command("begin a new conversation", Role.MEMBER, _new),
+    **{
+        word: _later(word)
+        for word in ("usage", "model", "memory", "remember", "schedule", "skills", "approve", "deny", "pair")
+    },
+}

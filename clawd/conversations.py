@@ -1,0 +1,83 @@
+"""What the daemon gives to conversations at the terminal: `control.chat.ChatHost`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clawd.commands.operations import Operations
+from clawd.config.home import Home
+from clawd.control.chat import TerminalLike
+from clawd.delivery.outbox import outgoing
+from clawd.errors import NotFound
+from clawd.ids import check_session_id
+from clawd.intake import Place
+from clawd.ledger import deliveries, groups, queries
+from clawd.ledger.db import Ledger
+from clawd.model import Incoming, Outgoing, Receipt
+from clawd.signals import Signals
+
+
+class Conversations:
+    """Implements `control.chat.ChatHost`."""
+
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        signals: Signals,
+        operations: Operations,
+        terminal: Any,
+        first_binding: Callable[[str], str | None],
+    ) -> None:
+        self._home, self._ledger, self.signals = home, ledger, signals
+        self._operations, self._terminal, self._first_binding = operations, terminal, first_binding
+
+    @property
+    def terminal(self) -> TerminalLike:
+        return self._terminal  # type: ignore[no-any-return]
+
+    async def open(self, group: str | None, session: str | None) -> tuple[str, str]:
+        """The group and the session that the plain id reaches now."""
+        if session is not None:
+            check_session_id(session)
+            known = await self._ledger.do(lambda tx: groups.session(tx, session))
+            if known is not None:
+                return known.group, known.id
+        name = group or "main"
+        if await self._ledger.do(lambda tx: groups.find(tx, name)) is None:
+            if name != "main" and not self._home.group(name).root.is_dir():
+                raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
+            await self._operations.make_group(name)
+        if session is not None:
+            return name, session
+        base = self.base(name)
+        row = await self._ledger.do(lambda tx: groups.session(tx, base))
+        return name, row.id if row else base
+
+    def base(self, group: str) -> str:
+        """The plain id of a group's own conversation: its first binding, or its terminal."""
+        return self._first_binding(group) or f"terminal:{group}"
+
+    async def place(self, incoming: Incoming) -> Place:
+        """Where a message from the terminal belongs."""
+        group, session = await self.open(incoming.chat, incoming.session)
+        return Place(group, self.base(group) if incoming.session is None else session)
+
+    async def receive(self, incoming: Incoming) -> Receipt:
+        return await self._terminal.receive(incoming)  # type: ignore[no-any-return]
+
+    async def outcome(self, message: int) -> dict[str, Any] | None:
+        found = await self._ledger.do(lambda tx: queries.outcome(tx, message))
+        if found is not None:
+            for file in found["files"]:
+                path = self._home.blobs / file.pop("blob")
+                file.update(path=str(path), bytes=path.stat().st_size if path.exists() else 0)
+        return found
+
+    async def unseen(self, chat: str, thread: str) -> list[Outgoing]:
+        rows = await self._ledger.do(lambda tx: deliveries.unseen(tx, chat, thread))
+        return [outgoing(row, self._home.blobs) for row in rows]
+
+    async def seen(self, shown: list[int]) -> None:
+        await self._ledger.do(lambda tx: deliveries.mark_seen(tx, shown))

@@ -1,0 +1,359 @@
+"""The daemon: puts the rooms together, opens them in order, watches them, and ends them in order.
+
+Start: lock, config, ledger, what an earlier life left (sandboxes, records, sends in doubt), channels and the control
+socket last. End: nothing more is taken in, live turns get a while, deliveries are flushed, sandboxes end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from clawd import __version__, faults, log
+from clawd.channel import Adapter
+from clawd.clock import SystemClock, rfc3339
+from clawd.commands.operations import Operations
+from clawd.commands.table import COMMANDS
+from clawd.config.home import Home, runtime_directory
+from clawd.config.live import LiveConfig
+from clawd.context.compose import Composer
+from clawd.control.server import ControlServer
+from clawd.conversations import Conversations
+from clawd.delivery.outbox import Outbox
+from clawd.errors import ClawdError, ConfigError
+from clawd.files import Blobs
+from clawd.ids import folder_name
+from clawd.intake import Intake
+from clawd.ledger import deliveries, groups, queries
+from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.deliveries import Address
+from clawd.locks import HomeLock
+from clawd.model import Incoming, Lease
+from clawd.sandbox.choose import choose_backend
+from clawd.sandbox.protocol import SandboxLimits
+from clawd.signals import Signals
+from clawd.supervise import Part, supervise
+from clawd.trust import Role
+from clawd.turns.counter import Counter
+from clawd.turns.dispatch import Dispatcher
+from clawd.turns.record import Recorder
+from clawd.turns.runs import Run, Runs
+
+logger = logging.getLogger(__name__)
+
+TURN_GRACE_S = 10.0
+FLUSH_GRACE_S = 3.0
+
+
+def run(home: Home, until_closed: int | None = None) -> int:
+    """Be the daemon of `home` until a signal, or until the pipe `until_closed` closes. Gives the exit code.
+
+    Raises ClawdError when it cannot start: HomeBusy, ConfigError, LedgerCorrupt, StorageError.
+    """
+    faults.load(os.environ.get("CLAWD_FAULT"))
+    home.create()
+    lock = HomeLock(home.lock_file)
+    lock.acquire()
+    try:
+        config = LiveConfig(home, dict(os.environ))
+        log.setup(home.log_file, config.current.logging.level, stderr=sys.stderr.isatty())
+        ledger = Ledger.open(home.ledger_file, home.backups)
+        try:
+            return anyio.run(Daemon(home, config, ledger).serve, until_closed)
+        finally:
+            ledger.close()
+    finally:
+        lock.release()
+
+
+class Daemon:
+    """One life of the daemon over an open ledger and a held lock."""
+
+    def __init__(self, home: Home, config: LiveConfig, ledger: Ledger) -> None:
+        self.home, self.config, self.ledger = home, config, ledger
+        self.clock = SystemClock()
+        self.signals = Signals()
+        self.began = self.clock.monotonic()
+        self.ready = False
+        self.parts: dict[str, Part] = {}
+        self.channels: dict[str, Adapter] = {}
+
+    async def serve(self, until_closed: int | None) -> int:
+        """Everything, from the first room to the last."""
+        async with anyio.create_task_group() as tasks:
+            self.tasks = tasks
+            self._build(tasks)
+            await self._adopt_folders()
+            await self.dispatcher.recover()
+            await self.intake.recover()
+            await self.outbox.start()
+            for name, adapter in self.channels.items():
+                part = self.parts[name] = Part(name)
+                tasks.start_soon(
+                    supervise, part, self._channel(adapter), self.clock, self.tell_owner, name=f"channel {name}"
+                )
+            await tasks.start(self.control.serve, name="control")
+            self.ready = True
+            logger.info("ready", extra={"pid": os.getpid()})
+            tasks.start_soon(self._reloads, name="reloads")
+            await self._until_ended(until_closed)
+            await self._end()
+            tasks.cancel_scope.cancel()
+        return 0
+
+    def _build(self, tasks: TaskGroup) -> None:
+        home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
+        self.channels = {"terminal": _adapter("terminal", {})}
+        self.outbox = Outbox(ledger, signals, clock, self.channels, home.blobs, tasks)
+        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.recorded(group))
+        self.dispatcher = Dispatcher(
+            ledger=ledger,
+            clock=clock,
+            signals=signals,
+            recorder=self.recorder,
+            tasks=tasks,
+            deliver=self.outbox.wake,
+            text_limit=self._text_limit,
+            max_live=lambda: self.config.current.sandbox.max_live,
+            warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
+        )
+        self.dispatcher.runs = Runs(
+            home,
+            runtime_directory(dict(os.environ)),
+            ledger,
+            clock,
+            choose_backend(self.config.current.sandbox.backend, home.root),
+            self._serve_run,
+            self._limits,
+        )
+        self.counter = Counter(
+            dispatcher=self.dispatcher,
+            ledger=ledger,
+            clock=clock,
+            signals=signals,
+            composer=Composer(home, clock, self.config.for_group),
+            blobs=Blobs(home.blobs),
+            text_limit=self._text_limit,
+            parallel=lambda: self.config.current.sandbox.parallel,
+        )
+        self.operations = Operations(home, ledger, clock, self.dispatcher)
+        self.conversations = Conversations(
+            home, ledger, signals, self.operations, self.channels["terminal"], self._first_binding
+        )
+        self.intake = Intake(
+            ledger=ledger,
+            clock=clock,
+            signals=signals,
+            tasks=tasks,
+            place=self.conversations.place,
+            role=_role,
+            commands=COMMANDS,
+            context=self,
+            wake=self.dispatcher.wake,
+            deliver=self.outbox.wake,
+            text_limit=self._text_limit,
+        )
+        table = {**self.operations.table(), "status": self.status, "config.reload": self._reload}
+        self.control = ControlServer(home.state, table, self.conversations, self.execute)
+
+    # ── what the rooms ask of each other ──
+
+    def _text_limit(self, channel: str) -> int:
+        adapter = self.channels.get(channel)
+        return adapter.limits.text if adapter else 4000
+
+    def _first_binding(self, group: str) -> str | None:
+        bindings = self.config.group(group).bindings
+        return bindings[0] if bindings else None
+
+    def _limits(self, group: str) -> SandboxLimits:
+        sandbox = self.config.for_group(group).sandbox
+        return SandboxLimits(
+            memory_bytes=sandbox.memory,
+            cpus=sandbox.cpus,
+            pids=sandbox.pids,
+            file_bytes=sandbox.work,
+            work_bytes=sandbox.work,
+            work_files=sandbox.work_files,
+        )
+
+    @asynccontextmanager
+    async def _serve_run(self, run: Run) -> AsyncIterator[None]:
+        """The run's socket. The HTTP server is imported with the first run, beside the loop."""
+        server, tools = await anyio.to_thread.run_sync(_import_host)
+
+        def context(lease: Lease) -> Any:
+            enqueue = partial(self._enqueue, lease.turn)
+            return tools.ToolContext(lease, run.spec.work, Blobs(self.home.blobs), enqueue)
+
+        async with server.HostServer(
+            run.id,
+            run.spec.socket_directory / "s",
+            owns=lambda pid: run.sandbox is not None and run.sandbox.owns(pid),
+            uid=run.spec.uid,
+            desk=self.counter,
+            tools=tools.built_in(),
+            context=context,
+            token_ok=lambda _, token: secrets.compare_digest(token.encode(), run.token.encode()),
+            on_second_hello=lambda: self.tasks.start_soon(self.dispatcher.end_run, run.group),
+        ):
+            yield
+
+    def _enqueue(self, turn: int, tx: Transaction, effect: int, **what: Any) -> None:
+        """A host tool's delivery to its turn's own chat."""
+        row = tx.one("SELECT * FROM turn WHERE id = ?", turn)
+        assert row is not None
+        deliveries.enqueue(
+            tx,
+            Address.of(row),
+            session=row["session"],
+            turn=turn,
+            effect=effect,
+            now=rfc3339(self.clock.now()),
+            limit=self._text_limit(row["channel"]),
+            **what,
+        )
+
+    async def execute(self, params: dict[str, Any], descriptors: Any) -> int:
+        """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
+        group = str(params.get("group") or "main")
+        if group == "main":
+            await self.operations.make_group(group)
+        await self.ledger.do(lambda tx: groups.get(tx, group))
+        return await self.dispatcher.execute(
+            group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
+        )
+
+    def stopped(self, live: int | None, waiting: list[int]) -> None:
+        """Implements `intake.CommandContext`."""
+        if live is not None:
+            self.dispatcher.stop_live(live)
+        for turn in waiting:
+            self.recorder.soon(turn)
+
+    def state_of(self, group: str) -> str:
+        settings = self.config.for_group(group)
+        run = self.dispatcher.active.get(group)
+        sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
+        return f"group {group}: engine {settings.model.engine}, {sandbox}"
+
+    async def tell_owner(self, text: str) -> None:
+        """A line to the owner's terminal, now or when it next opens."""
+        logger.error("%s", text)
+        to = Address("terminal", "", "main", "")
+        now = rfc3339(self.clock.now())
+        await self.ledger.do(
+            lambda tx: deliveries.enqueue(
+                tx, to, session="terminal:main", kind="notice", text=text, now=now, limit=4000
+            )
+        )
+        self.outbox.wake(to)
+
+    async def status(self, params: dict[str, Any]) -> dict[str, Any]:
+        names = await self.ledger.do(groups.every)
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "home": str(self.home.root),
+            "uptime_s": round(self.clock.monotonic() - self.began, 3),
+            "ready": self.ready,
+            "groups": len(names),
+            "turns": await self.ledger.do(queries.turn_counts),
+            "sandboxes": len(self.dispatcher.active),
+            "channels": [{"channel": part.name, "state": part.state} for part in self.parts.values()],
+        }
+
+    # ── life ──
+
+    def _channel(self, adapter: Adapter) -> Callable[[], Awaitable[None]]:
+        return lambda: adapter.run(self.intake)
+
+    async def _adopt_folders(self) -> None:
+        """Folders that a person made by hand under groups/ are groups."""
+        known = {row.folder for row in await self.ledger.do(groups.every)}
+        for entry in sorted(os.scandir(self.home.groups), key=lambda entry: entry.name):
+            if entry.name in known or not entry.is_dir(follow_symlinks=False):
+                continue
+            try:
+                folder_name(entry.name)
+                await self.operations.make_group(entry.name)
+            except ClawdError as error:
+                logger.warning("groups/%s is no group: %s", entry.name, error)
+
+    async def _reload(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"changed": self.config.reload()}
+
+    async def _reloads(self) -> None:
+        """SIGHUP reads the config again; a bad one keeps the old, and says so."""
+        with anyio.open_signal_receiver(signal.SIGHUP) as hangups:
+            async for _ in hangups:
+                try:
+                    logger.info("config reloaded: %s", self.config.reload())
+                except ConfigError as error:
+                    await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
+
+    async def _until_ended(self, until_closed: int | None) -> None:
+        """Until SIGTERM, SIGINT or the end of the pipe; from then on a second signal ends the process at once."""
+        async with anyio.create_task_group() as waiting:
+
+            async def pipe() -> None:
+                if until_closed is not None:
+                    await anyio.wait_readable(until_closed)
+                    waiting.cancel_scope.cancel()
+
+            async def signals() -> None:
+                with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+                    async for _ in received:
+                        waiting.cancel_scope.cancel()
+                        return
+
+            waiting.start_soon(pipe)
+            waiting.start_soon(signals)
+
+    async def _end(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, os._exit, 1)
+        self.ready = False
+        self.intake.closed = True
+        logger.info("ending")
+        await self.dispatcher.close(TURN_GRACE_S)
+        with anyio.move_on_after(FLUSH_GRACE_S):
+            while not self.outbox.idle:
+                await anyio.sleep(0.02)
+
+
+def _import_host() -> tuple[Any, Any]:
+    from clawd.host import server, tools
+
+    return server, tools
+
+
+def _adapter(name: str, settings: dict[str, Any]) -> Adapter:
+    """The adapter that is registered under `name` by the entry point `clawd.channels`."""
+    for entry in metadata.entry_points(group="clawd.channels"):
+        if entry.name == name:
+            return entry.load()(settings)  # type: ignore[no-any-return]
+    if name == "terminal":  # run from a tree that was never installed
+        from channels.terminal import Terminal
+
+        return Terminal(settings)
+    raise ConfigError(f"there is no channel {name!r}")
+
+
+def _role(incoming: Incoming) -> Role:
+    """At the terminal the caller of the control socket is the owner, and may speak as somebody else to try it."""
+    if incoming.channel == "terminal":
+        return Role(incoming.sender.partition(":")[0])
+    return Role.STRANGER

@@ -1,0 +1,347 @@
+"""The run's socket: the turn protocol for the runner, host tools for whoever in the sandbox shows the run's token.
+
+Identity is the socket: each run has its own, the kernel says which process is at the other end, and no body says who
+it is. The turn protocol is taken from the one process that said the first `hello`. Host tools need the run's token and
+a live turn. What is not built yet (services, proxy, MCP) is refused. Everything that arrives is hostile: it is bounded
+before it is read, checked before it is used, and answered with a sentence, never with a traceback.
+
+Importing this module imports aiohttp: a daemon does so with its first run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import functools
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from clawd.clock import Clock, SystemClock
+from clawd.errors import ClawdError, LeaseLost, StorageError
+from clawd.host import bodies
+from clawd.host.bodies import Problem
+from clawd.host.connection import Connection, problem, reply
+from clawd.host.peer import Peer
+from clawd.host.tools import Act, ToolContext, ToolTable
+from clawd.model import Usage
+from clawd.turns.desk import Control, Desk, Final, Lease, TokenCheck
+
+log = logging.getLogger(__name__)
+
+_KEEP_ALIVE = 3600.0  # a sandbox may be paused for long; its connections stay
+_NOT_BUILT = Problem(403, "not_built", "services, the proxy and MCP are not built yet", close=True)
+
+
+class HostServer:
+    """One run's socket at `path`. Use as a context manager, or `start` and `stop`.
+
+    `owns` tells whether a process belongs to the run's sandbox; `uid` is the group's own user, None for the daemon's.
+    `runner` is known already when a run is taken over after a restart. `on_second_hello` is called when a process
+    says `hello` again: the run is to be ended.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        path: Path,
+        *,
+        owns: Callable[[int], bool],
+        uid: int | None,
+        desk: Desk,
+        tools: ToolTable,
+        context: Callable[[Lease], ToolContext],
+        token_ok: TokenCheck,
+        on_second_hello: Callable[[], None],
+        runner: Peer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.run = run
+        self.path = path
+        self.runner = runner
+        self._owns = owns
+        self._uid = uid
+        self._desk = desk
+        self._tools = tools
+        self._context = context
+        self._token_ok = token_ok
+        self._on_second_hello = on_second_hello
+        self._rate = Rate(bodies.CALLS_PER_SECOND, clock or SystemClock())
+        self._live: dict[int, Lease] = {}
+        self._server: asyncio.Server | None = None
+        self._http: web.Server | None = None
+
+    # ---- the socket
+
+    async def __aenter__(self) -> HostServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen. A runner that knew an earlier socket of this path finds this one in its place."""
+        directory = self.path.parent
+        directory.mkdir(mode=0o711, exist_ok=True)
+        directory.chmod(0o711)  # the sandbox's user passes through; the parent is the daemon's alone
+        new = self.path.with_name(f"{self.path.name}.new")
+        new.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(new))
+            new.chmod(0o600)
+            if self._uid is not None:
+                os.chown(new, self._uid, -1)
+            self._http = http = web.Server(self._handle)
+            loop = asyncio.get_running_loop()
+
+            def connect() -> Connection:
+                return Connection(
+                    http,
+                    self._admit,
+                    loop=loop,
+                    keepalive_timeout=_KEEP_ALIVE,
+                    tcp_keepalive=False,
+                    access_log=None,
+                    auto_decompress=False,
+                )
+
+            self._server = await loop.create_unix_server(connect, sock=listener, backlog=bodies.CONNECTIONS)
+        except BaseException:
+            listener.close()
+            raise
+        new.rename(self.path)
+
+    async def stop(self) -> None:
+        """Close every connection. Long-polls end at once; a call that is being done may end first."""
+        if self._server is None or self._http is None:
+            return
+        self._server.close()
+        for connection in self._http.connections:
+            cast(Connection, connection).end_poll()
+        self._http.pre_shutdown()
+        await self._http.shutdown(2.0)
+        self._server = self._http = None
+
+    def _admit(self, peer: Peer | None) -> Problem | None:
+        """Whether a process may speak here at all."""
+        uid = os.geteuid() if self._uid is None else self._uid
+        if peer is None or peer.uid != uid or not self._owns(peer.pid):
+            log.warning("run %s: a process outside its sandbox was refused", self.run)
+            return Problem(403, "not_this_sandbox", "this socket belongs to another sandbox", close=True)
+        if self._http is not None and len(self._http.connections) >= bodies.CONNECTIONS:
+            return Problem(503, "too_many_connections", "too many connections; close some", close=True)
+        return None
+
+    # ---- requests
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast(Connection, request.protocol)
+        try:
+            if connection.refusal is not None:
+                raise connection.refusal
+            return await self._route(request, connection)
+        except Problem as error:
+            return problem(error)
+        except LeaseLost as error:
+            return problem(Problem(409, "lease_lost", error.message))
+        except StorageError as error:
+            return problem(Problem(503, "storage", str(error)))
+        except ClawdError as error:
+            return problem(Problem(422, "refused", str(error)))
+        except web.RequestPayloadError:
+            return problem(Problem(400, "malformed", "the body was cut off", close=True))
+        except Exception:
+            log.exception("run %s: %s failed", self.run, request.method)
+            return problem(Problem(500, "internal", "the daemon failed at this; its log says more", close=True))
+
+    async def _route(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+        target = request.raw_path
+        path, _, query = target.partition("?")
+        if request.method == "CONNECT" or not target.startswith("/") or path.startswith(("/svc/", "/mcp")):
+            raise _NOT_BUILT
+        if path.startswith(bodies.TOOLS) and request.method == "POST":
+            return await self._tool(request, connection, path.removeprefix(bodies.TOOLS))
+        if path == bodies.HELLO and request.method == "POST":
+            return await self._hello(request, connection)
+        if path not in (bodies.TURN, bodies.CONTROL) and not path.startswith(bodies.TURN + "/"):
+            raise Problem(404, "not_found", "there is nothing here")
+        if connection.peer != self.runner:
+            raise Problem(403, "not_the_runner", "the turn protocol belongs to the run's runner")
+        if request.method == "GET" and path == bodies.TURN:
+            return await self._next_turn(connection, query)
+        if request.method == "GET" and path == bodies.CONTROL:
+            wait = min(bodies.query_of(query, "wait")["wait"], bodies.LONGEST_POLL)
+            return controls(await connection.wait(lambda: self._desk.control(self.run, wait)))
+        number, _, verb = path.removeprefix(bodies.TURN + "/").partition("/")
+        if not (number.isascii() and number.isdigit() and len(number) < 17):
+            raise Problem(404, "not_found", "there is nothing here")
+        return await self._of_turn(request, int(number), verb, query)
+
+    async def _hello(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+        if self.runner is not None:
+            log.warning("run %s: a second hello; the run ends", self.run)
+            self._on_second_hello()
+            raise Problem(403, "second_hello", "this run has its runner; it ends now", close=True)
+        body = bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Hello)
+        if self.runner is not None:  # another one was faster while this body was read
+            return await self._hello(request, connection)
+        self.runner = connection.peer
+        return reply(await self._desk.hello(self.run, body.engine, body.version))
+
+    async def _next_turn(self, connection: Connection, query: str) -> web.StreamResponse:
+        asked = bodies.query_of(query, "wait", "worker")
+        worker, wait = int(asked["worker"]), min(asked["wait"], bodies.LONGEST_POLL)
+        offer = await connection.wait(lambda: self._desk.next_turn(self.run, worker, wait))
+        if offer is None:
+            return web.Response(status=204)
+        self._live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)
+        return reply(asdict(offer))
+
+    async def _of_turn(self, request: web.BaseRequest, turn: int, verb: str, query: str) -> web.StreamResponse:
+        if request.method == "GET" and verb == "more":
+            asked = bodies.query_of(query, "attempt", "worker")
+            lease = Lease(self.run, turn, int(asked["attempt"]), int(asked["worker"]))
+            return controls(await self._fenced(lease, self._desk.more(lease)))
+        if request.method == "POST" and verb == "step":
+            step = bodies.decode(await read(request, bodies.STEP_BYTES), bodies.Step)
+            message = step.message.model_dump(exclude_unset=True)
+            lease = self._lease(turn, step)
+            await self._fenced(lease, self._desk.step(lease, step.n, message, step.shown))
+        elif request.method == "POST" and verb == "events":
+            events = bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Events)
+            lease = self._lease(turn, events)
+            await self._fenced(lease, self._desk.events(lease, [event.model_dump() for event in events.events]))
+        elif request.method == "POST" and verb == "final":
+            body = bodies.decode(await read(request, bodies.FINAL_BYTES), bodies.FinalBody)
+            lease = self._lease(turn, body)
+            await self._desk.final(lease, final_of(body))
+            self._live.pop(turn, None)
+        else:
+            raise Problem(404, "not_found", "there is nothing here")
+        return reply({})
+
+    def _lease(self, turn: int, body: bodies.Fenced) -> Lease:
+        return Lease(self.run, turn, body.attempt, body.worker)
+
+    async def _fenced(self, lease: Lease, doing: Awaitable[Any]) -> Any:
+        """What the desk takes from a lease shows that it is live (also after a restart), what it refuses that it is not."""
+        try:
+            result = await doing
+        except LeaseLost:
+            if self._live.get(lease.turn) == lease:
+                del self._live[lease.turn]
+            raise
+        self._live[lease.turn] = lease
+        return result
+
+    # ---- host tools
+
+    async def _tool(self, request: web.BaseRequest, connection: Connection, name: str) -> web.StreamResponse:
+        token = token_of(request.headers.get("Authorization", ""))
+        if not token or not self._token_ok(self.run, token):
+            raise Problem(403, "no_token", "host tools need the run's token (CLAWD_TOKEN)")
+        if not self._rate.take():
+            raise Problem(429, "too_fast", f"more than {bodies.CALLS_PER_SECOND} tool calls in a second")
+        body = bodies.decode(await read(request, bodies.TOOL_BYTES), bodies.ToolBody)
+        lease = self._lease_for(body, connection.peer == self.runner)
+        tool = self._tools.get(name)
+        if tool is None:
+            raise Problem(404, "no_tool", f"there is no tool of this name; there are {', '.join(sorted(self._tools))}")
+        try:
+            arguments = tool.Arguments.model_validate(body.arguments)
+        except ValidationError as error:
+            raise Problem(400, "arguments", bodies.describe(error)) from None
+        try:
+            act = await tool.prepare(self._context(lease), arguments)
+        except ClawdError as refusal:
+            act = refusing(refusal)  # a repeat still gets the first result: only the desk knows
+        done = self._desk.effect(lease, name, arguments.model_dump(), body.nth, act)
+        return reply({"result": await self._fenced(lease, done)})
+
+    def _lease_for(self, body: bodies.ToolBody, is_runner: bool) -> Lease:
+        """The live turn that a tool call belongs to. No turn, no road."""
+        none = Problem(403, "no_turn", "host tools work only while a turn is live; name it (CLAWD_TURN)")
+        turn = body.turn if body.turn is not None else next(iter(self._live), None)
+        if turn is None or (body.turn is None and len(self._live) > 1):
+            raise none
+        live = self._live.get(turn)
+        if is_runner and body.attempt is not None and body.worker is not None:
+            return Lease(self.run, turn, body.attempt, body.worker)  # the desk knows whether it holds
+        if live is None:
+            raise none
+        if body.attempt not in (None, live.attempt):
+            raise LeaseLost("this attempt no longer holds its turn")
+        return live
+
+
+class Rate:
+    """At most `limit` calls in any second."""
+
+    def __init__(self, limit: int, clock: Clock) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._times: list[float] = []
+
+    def take(self) -> bool:
+        now = self._clock.monotonic()
+        self._times = [time for time in self._times if now - time < 1]
+        if len(self._times) >= self._limit:
+            return False
+        self._times.append(now)
+        return True
+
+
+def refusing(error: ClawdError) -> Act:
+    def act(_tx: object, _effect: int) -> dict[str, Any]:
+        raise error
+
+    return act
+
+
+def controls(news: list[Control]) -> web.Response:
+    return reply({"control": [asdict(item) for item in news]}) if news else web.Response(status=204)
+
+
+def final_of(body: bodies.FinalBody) -> Final:
+    """Raises Problem 413 for a text that is longer than an answer may be."""
+    if len(body.text.encode()) > bodies.TEXT_BYTES:
+        raise Problem(413, "too_large", f"the final text is longer than {bodies.TEXT_BYTES >> 10} KiB")
+    fields = body.model_dump(exclude={"schema_", "attempt", "worker", "usage"})
+    return Final(**fields, usage=Usage(**body.usage.model_dump()) if body.usage else None)
+
+
+def token_of(header: str) -> str:
+    """The token of `Bearer TOKEN`, or of user information in a URL (`Basic`), as its password or its user."""
+    scheme, _, value = header.partition(" ")
+    if scheme.casefold() == "bearer":
+        return value.strip()
+    if scheme.casefold() != "basic":
+        return ""
+    try:
+        user, _, password = base64.b64decode(value.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return ""
+    return password or user
+
+
+async def read(request: web.BaseRequest, limit: int) -> bytes:
+    """The whole body. Raises Problem 413 before more than `limit` bytes are held."""
+    too_large = functools.partial(Problem, 413, "too_large", f"the body is larger than {limit >> 10} KiB", close=True)
+    if (request.content_length or 0) > limit:
+        raise too_large()
+    data = bytearray()
+    async for chunk in request.content.iter_any():
+        data += chunk
+        if len(data) > limit:
+            raise too_large()
+    return bytes(data)

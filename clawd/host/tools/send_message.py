@@ -1,0 +1,37 @@
+"""`send_message`: a message of its own to the turn's chat, before the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from clawd.errors import UsageError
+from clawd.host.bodies import TEXT_BYTES
+from clawd.host.tools import Act, ToolContext
+
+if TYPE_CHECKING:
+    from clawd.ledger.db import Transaction
+
+NAME = "send_message"
+DESCRIPTION = "Send a message to this chat now, before your answer."
+
+
+class Arguments(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    text: str
+
+
+async def prepare(context: ToolContext, arguments: Arguments) -> Act:
+    """Raises UsageError for an empty or too long text."""
+    if not arguments.text.strip():
+        raise UsageError("a message needs some text")
+    if len(arguments.text.encode()) > TEXT_BYTES:
+        raise UsageError(f"a message may hold at most {TEXT_BYTES >> 10} KiB; send a file instead")
+
+    def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
+        context.enqueue(tx, effect_id, kind="text", text=arguments.text)
+        return {"queued": "message"}
+
+    return act

@@ -1,0 +1,79 @@
+"""Safe names: how ids that people, platforms and other programs chose become names of files. Pure.
+
+A session id is any text (`telegram:-100123`, `mmkr:agent-1`); a group's name is also the name of its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import unicodedata
+
+from clawd.errors import UsageError
+
+STEM_BYTES = 200  # leaves room for `.state.json`, `.quarantine` and a temporary name within the usual 255
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+# Names that commands, ids or other systems already use for something else.
+_RESERVED = frozenset({"shared", "state", "skills", "groups", "all", "none", "con", "nul", "aux", "prn"})
+
+
+def safe_name(id: str) -> str:
+    """PythonClaw's file name for an id: every character but letters, digits, `_` and `-` becomes `_`."""
+    return re.sub(r"[^\w\-]", "_", id)
+
+
+def folded(name: str) -> str:
+    """What two names have in common when some file system takes them for one: NFC and case folded."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def session_stem(id: str, taken: bool) -> str:
+    """The file stem of a session. When another id holds the plain name, or it is too long, `~` and 8 hex
+    digits of the id's sha256 follow: no plain name can equal that."""
+    plain = safe_name(id)
+    if not taken and len(plain.encode("utf-8", "replace")) <= STEM_BYTES:
+        return plain
+    digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    head = plain.encode("utf-8", "replace")[: STEM_BYTES - 9].decode("utf-8", "ignore")
+    return f"{head}~{digest}"
+
+
+def check_session_id(id: str) -> str:
+    """The same id. Raises UsageError when it is empty, longer than 1,024 characters or holds control
+    characters."""
+    if not id.strip():
+        raise UsageError("a session id cannot be empty")
+    if len(id) > 1024:
+        raise UsageError(f"a session id has at most 1,024 characters; this one has {len(id):,}")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in id):
+        raise UsageError(f"the session id {id!a} holds control characters")
+    return id
+
+
+def folder_name(name: str) -> str:
+    """The same name, if a group may have it: 1 to 64 of `A-Z a-z 0-9 _ -`, the first a letter or digit.
+
+    Raises UsageError, also for reserved names.
+    """
+    if not _GROUP.fullmatch(name):
+        raise UsageError(
+            f"{name!a} cannot be a group's name",
+            hint="1 to 64 letters, digits, - and _, beginning with a letter or digit",
+        )
+    if name.lower() in _RESERVED:
+        raise UsageError(f"{name!r} is reserved and cannot be a group's name", hint="choose another name")
+    return name
+
+
+check_group_name = folder_name
+
+
+def segment_id(base: str, n: int) -> str:
+    """The id of the n-th segment of a session: the plain id first, then `<id>.2`, `<id>.3` …"""
+    return base if n <= 1 else f"{base}.{n}"
+
+
+def new_id() -> str:
+    """A random id of 16 characters, safe in a URL and a file name."""
+    return secrets.token_urlsafe(12)

@@ -1,0 +1,288 @@
+"""The ledger's file: one connection, one writing thread, transactions that are committed together.
+
+Whoever wants something of the ledger hands in a function of a Transaction. The thread runs all that wait, each in a
+savepoint of its own, and commits once: the answers go out only after that commit, so what was answered is on the disk.
+A function may be run again when a neighbour fails, so it must do nothing but read and write the transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clawd.errors import LedgerCorrupt, StorageError
+from clawd.ledger.moves import move
+
+T = TypeVar("T")
+Row = sqlite3.Row
+Work = Callable[["Transaction"], Any]
+
+_BATCH = 128
+_BALLAST_BYTES = 4 << 20
+_QUICK_CHECK_BYTES = 32 << 20
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_KEY = {"inbound": "seq"}
+
+
+class Transaction:
+    """What a function of the ledger may do: read, write, and move a row from state to state by the law."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        return self._connection.execute(sql, values)
+
+    def one(self, sql: str, *values: Any) -> Row | None:
+        row: Row | None = self._connection.execute(sql, values).fetchone()
+        return row
+
+    def all(self, sql: str, *values: Any) -> list[Row]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def insert(self, table: str, **columns: Any) -> int:
+        """Insert a row and give its integer key."""
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        cursor = self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(columns.values()))
+        return cursor.lastrowid or 0
+
+    def move(self, table: str, key: int | str, event: str, **columns: Any) -> str:
+        """Move one row by `event`, set `columns` with it, and give the new state."""
+        name = _KEY.get(table, "id")
+        row = self.one(f"SELECT state FROM {table} WHERE {name} = ?", key)
+        assert row is not None, f"{table} {key} does not exist"
+        state = move(table, row["state"], event)
+        sets = "".join(f", {column} = ?" for column in columns)
+        self.execute(f"UPDATE {table} SET state = ?{sets} WHERE {name} = ?", state, *columns.values(), key)
+        return state
+
+
+class Ledger:
+    """The open ledger. `do` from the event loop; `tx` from a command that holds the home's lock, or from a test."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._waiting: queue.SimpleQueue[tuple[Work, Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, path: Path, backups: Path | None = None) -> Ledger:
+        """Open for writing and migrate, after a backup. Raises LedgerCorrupt or StorageError."""
+        try:
+            connection = _connect(path, "rwc")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if path.stat().st_size <= _QUICK_CHECK_BYTES:
+                verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if verdict != "ok":
+                    raise sqlite3.DatabaseError(f"malformed: {verdict}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA foreign_keys = ON")
+            _migrate(connection, version, path, backups)
+        except sqlite3.Error as error:
+            raise explained(error, path) from error
+        path.chmod(0o600)
+        ledger = cls(path, connection)
+        ledger._lay_ballast()
+        return ledger
+
+    @classmethod
+    def read_only(cls, path: Path) -> Ledger:
+        """Open for reading beside a daemon that writes."""
+        try:
+            connection = _connect(path, "ro")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.Error as error:
+            raise explained(error, path) from error
+        _check_version(version, path)
+        return cls(path, connection)
+
+    async def do(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in a transaction and give what it gave, once that is durable. Its exceptions come back, undone.
+
+        The transaction is carried out even when the caller is cancelled meanwhile.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="ledger", daemon=True)
+            self._thread.start()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.put((work, future))
+        return await future
+
+    def tx(self, work: Callable[[Transaction], T]) -> T:
+        """The same at once and in this thread."""
+        [(value, error)] = self._run([work])
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Finish what waits, then close the file."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+        self._connection.close()
+
+    def _serve(self) -> None:
+        while True:
+            first = self._waiting.get()
+            if first is None:
+                return
+            batch = [first]
+            last = False
+            with suppress(queue.Empty):
+                while len(batch) < _BATCH:
+                    item = self._waiting.get_nowait()
+                    if item is None:
+                        last = True
+                        break
+                    batch.append(item)
+            outcomes = self._run([work for work, _ in batch])
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                loop = future.get_loop()
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(_settle, future, outcome)
+            if last:
+                return
+
+    def _run(self, works: Sequence[Work]) -> list[tuple[Any, BaseException | None]]:
+        try:
+            return self._commit(works)
+        except sqlite3.Error as error:
+            self._roll_back()
+            if _is_full(error) and self._drop_ballast():
+                with suppress(sqlite3.Error):
+                    return self._commit(works)
+                self._roll_back()
+            if len(works) == 1:
+                return [(None, explained(error, self.path))]
+        return [self._run([work])[0] for work in works]
+
+    def _commit(self, works: Sequence[Work]) -> list[tuple[Any, BaseException | None]]:
+        connection = self._connection
+        outcomes: list[tuple[Any, BaseException | None]] = []
+        transaction = Transaction(connection)
+        connection.execute("BEGIN IMMEDIATE" if not self._is_read_only() else "BEGIN")
+        for work in works:
+            connection.execute("SAVEPOINT work")
+            try:
+                outcomes.append((work(transaction), None))
+            except sqlite3.Error:
+                raise
+            except Exception as error:
+                connection.execute("ROLLBACK TO work")
+                outcomes.append((None, error))
+            connection.execute("RELEASE work")
+        connection.execute("COMMIT")
+        return outcomes
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _is_read_only(self) -> bool:
+        return self._thread is None and bool(self._connection.execute("PRAGMA query_only").fetchone()[0])
+
+    @property
+    def _ballast(self) -> Path:
+        return self.path.with_name("ballast")
+
+    def _lay_ballast(self) -> None:
+        """Keep some disk in hand, so that on a full disk failures can still be committed."""
+        with suppress(OSError):
+            if not self._ballast.exists() or self._ballast.stat().st_size < _BALLAST_BYTES:
+                self._ballast.write_bytes(bytes(_BALLAST_BYTES))
+
+    def _drop_ballast(self) -> bool:
+        try:
+            self._ballast.unlink()
+        except OSError:
+            return False
+        return True
+
+
+def explained(error: sqlite3.Error, path: Path) -> Exception:
+    """The sentence for what SQLite said."""
+    text = str(error)
+    if _is_full(error):
+        return StorageError(
+            f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost"
+        )
+    if "readonly" in text or "read-only" in text or "unable to open" in text or "I/O error" in text:
+        return StorageError(
+            f"{path} cannot be written ({text})",
+            hint=f"check the rights and the file system of {path.parent}",
+        )
+    if "malformed" in text or "not a database" in text or "no such" in text or "corrupt" in text:
+        return LedgerCorrupt(
+            f"the ledger {path} is damaged ({text}); it was kept as it is",
+            hint="clawd doctor --recover saves what can be saved",
+        )
+    return error
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    return "full" in str(error)
+
+
+def _settle(future: asyncio.Future[Any], outcome: tuple[Any, BaseException | None]) -> None:
+    if future.done():
+        return
+    value, error = outcome
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=10,
+    )
+    connection.row_factory = Row
+    if mode == "ro":
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def schema_version() -> int:
+    """The newest schema that this program knows: the highest number among the migrations."""
+    return max(int(path.stem) for path in _MIGRATIONS.glob("*.sql"))
+
+
+def _check_version(version: int, path: Path) -> None:
+    if version > schema_version():
+        raise LedgerCorrupt(
+            f"{path} has schema {version}, this clawd knows up to {schema_version()}",
+            hint="use the newer clawd",
+        )
+
+
+def _migrate(connection: sqlite3.Connection, version: int, path: Path, backups: Path | None) -> None:
+    _check_version(version, path)
+    steps = sorted(each for each in _MIGRATIONS.glob("*.sql") if int(each.stem) > version)
+    if steps and version and backups is not None:
+        backup = backups / f"ledger-{version}.db"
+        backup.unlink(missing_ok=True)
+        connection.execute("VACUUM INTO ?", (str(backup),))
+        backup.chmod(0o600)
+    for step in steps:
+        script = f"BEGIN IMMEDIATE;\n{step.read_text('utf-8')}\nPRAGMA user_version = {int(step.stem)};\nCOMMIT;"
+        connection.executescript(script)

@@ -1,0 +1,286 @@
+"""How turns end, and how they wait: the answer, faults, stop, hold, retry, record.
+
+Whatever ends a turn closes its wakes and messages, lets its authority and taint fall onto the work tree, and puts what
+is to be said into the outbox, all in one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from clawd.errors import ClawdError, NotFound
+from clawd.ledger import deliveries, groups
+from clawd.ledger.db import Row, Transaction
+from clawd.ledger.moves import after_fault
+from clawd.ledger.turns import check_lease, get, is_lease_of, steps
+from clawd.model import Final, Lease, Usage
+from clawd.trust import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a change did to a turn: its new state and the deliveries that were made."""
+
+    turn: int
+    session: str
+    state: str
+    deliveries: list[int]
+
+
+def answer(
+    tx: Transaction,
+    lease: Lease,
+    final: Final,
+    files: list[tuple[str, str]],
+    now: str,
+    *,
+    limit: int,
+    engine: str,
+    backend: str,
+) -> Ended | None:
+    """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. None for a replay.
+
+    A stop that was committed before it wins: then the turn is stopped and nothing is said.
+    """
+    row = get(tx, lease.turn)
+    if row["state"] in ("answered", "stopped") and is_lease_of(row, lease):
+        return None
+    check_lease(tx, lease)
+    if row["stop_requested"]:
+        return stopped(tx, lease.turn, now)
+    usage = final.usage or Usage()
+    tx.move(
+        "turn",
+        lease.turn,
+        "answer",
+        ended_at=now,
+        final=json.dumps(
+            {
+                "text": final.text,
+                "files": [name for name, _ in files],
+                "stop_reason": final.stop_reason,
+                "notes": final.notes,
+            },
+            ensure_ascii=False,
+        ),
+        engine=engine,
+        backend=backend,
+        model=final.model,
+        input=usage.input if final.usage else None,
+        output=usage.output if final.usage else None,
+        cached=usage.cached if final.usage else None,
+        usd=usage.usd,
+    )
+    _close_wakes(tx, lease.turn, "answer")
+    made = []
+    common: dict[str, Any] = {"session": row["session"], "now": now, "turn": lease.turn}
+    to = deliveries.Address.of(row)
+    if final.text:
+        made += deliveries.enqueue(tx, to, kind="text", text=final.text, limit=limit, **common)
+    for name, blob in files:
+        made += deliveries.enqueue(tx, to, kind="file", text="", blob=blob, name=name, limit=limit, **common)
+    _fall(tx, row)
+    deliveries.settle_turn(tx, lease.turn)
+    return Ended(lease.turn, row["session"], "answered", made)
+
+
+def fault(tx: Transaction, turn: int, why: str, now: str, *, limit: int, final: bool = False) -> Ended:
+    """A turn's own fault: another attempt, or after the third (or with `final`) the end, told in its chat."""
+    row = get(tx, turn)
+    if row["stop_requested"]:
+        return stopped(tx, turn, now)
+    faults = row["faults"] + 1
+    _fall(tx, row)
+    if not final and after_fault(faults) == "requeue":
+        tx.move(
+            "turn",
+            turn,
+            "requeue",
+            faults=faults,
+            attempt=row["attempt"] + 1,
+            run=None,
+            worker=None,
+            error=why,
+        )
+        _give_back(tx, turn, "requeue")
+        return Ended(turn, row["session"], "queued", [])
+    tx.move("turn", turn, "fail", faults=faults, error=why, ended_at=now)
+    _close_wakes(tx, turn, "fail", reason=why)
+    tried = f" It was tried {faults} times." if faults > 1 else ""
+    made = deliveries.enqueue(
+        tx,
+        deliveries.Address.of(row),
+        session=row["session"],
+        kind="notice",
+        text=f"That did not work: {why}.{tried} To try again: clawd messages retry {_first_message(tx, turn)}",
+        now=now,
+        limit=limit,
+        turn=turn,
+    )
+    return Ended(turn, row["session"], "failed", made)
+
+
+def requeue(tx: Transaction, turn: int, now: str) -> Ended:
+    """Back to the queue through no fault of its own: the daemon or its sandbox was ended. Its sandbox is known dead."""
+    row = get(tx, turn)
+    if row["stop_requested"]:
+        return stopped(tx, turn, now)
+    _fall(tx, row)
+    tx.move("turn", turn, "requeue", run=None, worker=None)
+    _give_back(tx, turn, "requeue")
+    return Ended(turn, row["session"], "queued", [])
+
+
+def request_stop(tx: Transaction, session: str) -> int | None:
+    """Commit the wish to stop the session's live turn, before anything is killed. Gives the turn."""
+    row = tx.one(
+        "SELECT id FROM turn WHERE session = ? AND state = 'claimed' AND recorded_at IS NULL AND stop_requested = 0",
+        session,
+    )
+    if row is None:
+        return None
+    tx.execute("UPDATE turn SET stop_requested = 1 WHERE id = ?", row["id"])
+    return int(row["id"])
+
+
+def stopped(tx: Transaction, turn: int, now: str) -> Ended:
+    """The end of a turn that was asked to stop. Who asked was told by the command's own reply."""
+    row = get(tx, turn)
+    tx.move("turn", turn, "stop", ended_at=now)
+    _close_wakes(tx, turn, "stop", reason="stopped")
+    if row["run"]:
+        _fall(tx, row)
+    return Ended(turn, row["session"], "stopped", [])
+
+
+def stop_waiting(tx: Transaction, session: str, now: str) -> list[int]:
+    """Clear the session's queue (`/stop all`). Gives the turns that were waiting."""
+    rows = tx.all(
+        "SELECT id FROM turn WHERE session = ? AND state IN ('queued', 'held') AND recorded_at IS NULL ORDER BY id",
+        session,
+    )
+    return [stopped(tx, row["id"], now).turn for row in rows]
+
+
+def hold(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[Ended]:
+    """Every queued turn of the group waits, with a reason that its chat is told once."""
+    held = []
+    for row in tx.all(
+        "SELECT * FROM turn WHERE grp = ? AND state = 'queued' AND recorded_at IS NULL ORDER BY id", group
+    ):
+        tx.move("turn", row["id"], "hold", held=reason)
+        made: list[int] = []
+        told = True
+        for inbound in tx.all("SELECT seq, state, told FROM inbound WHERE turn = ?", row["id"]):
+            tx.move("inbound", inbound["seq"], "hold", reason=reason)
+            told = told and bool(inbound["told"])
+            tx.execute("UPDATE inbound SET told = 1 WHERE seq = ?", inbound["seq"])
+        if not told:
+            made = deliveries.enqueue(
+                tx,
+                deliveries.Address.of(row),
+                session=row["session"],
+                kind="notice",
+                text=f"Your message is kept and will be answered as soon as that is possible: {reason}",
+                now=now,
+                limit=limit,
+                turn=row["id"],
+            )
+        held.append(Ended(row["id"], row["session"], "held", made))
+    return held
+
+
+def release(tx: Transaction, group: str) -> int:
+    """The reason is gone: the group's held turns are queued again, in their order."""
+    rows = tx.all("SELECT id FROM turn WHERE grp = ? AND state = 'held' AND recorded_at IS NULL", group)
+    for row in rows:
+        tx.move("turn", row["id"], "release", held=None, run=None, worker=None)
+        for inbound in tx.all("SELECT seq, state FROM inbound WHERE turn = ? AND state = 'held'", row["id"]):
+            tx.move("inbound", inbound["seq"], "release", reason=None)
+    return len(rows)
+
+
+def groups_held(tx: Transaction) -> list[str]:
+    return [row["grp"] for row in tx.all("SELECT DISTINCT grp FROM turn WHERE state = 'held' AND recorded_at IS NULL")]
+
+
+def retry(tx: Transaction, seq: int, now: str) -> int:
+    """`messages retry`: a new turn for a failed message, which goes on after the failed one's steps and knows its
+    effects, so that none is done again. Gives the new turn."""
+    row = tx.one("SELECT state, turn FROM inbound WHERE seq = ?", seq)
+    if row is None:
+        raise NotFound(f"there is no message {seq}", hint="clawd messages list")
+    if row["state"] != "failed" or row["turn"] is None:
+        raise ClawdError(f"message {seq} is {row['state']}; only a failed one can be tried again")
+    old = get(tx, row["turn"])
+    session = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING id", old["session"])
+    assert session is not None
+    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread")
+    done = len(steps(tx, old["id"]))
+    turn = tx.insert(
+        "turn",
+        **{name: old[name] for name in copied},
+        state="queued",
+        queued_at=now,
+        retry_of=old["id"],
+        base_steps=done,
+    )
+    for wake in tx.all("SELECT w.* FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?", old["id"]):
+        again = {name: wake[name] for name in ("kind", "inbound", "authority", "trust", "origin")}
+        id = tx.insert("wake", key=f"retry:{turn}:{wake['id']}", state="pending", **again)
+        tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, id)
+    for each in tx.all("SELECT seq FROM inbound WHERE turn = ? AND state = 'failed'", old["id"]):
+        tx.move("inbound", each["seq"], "retry", reason=None, told=0, turn=turn)
+    tx.execute("INSERT INTO step SELECT ?, n, attempt, message, shown FROM step WHERE turn = ?", turn, old["id"])
+    tx.execute(
+        "INSERT INTO effect (turn, tool, arguments, nth, state, result)"
+        " SELECT ?, tool, arguments, nth, state, result FROM effect WHERE turn = ? AND state = 'done'",
+        turn,
+        old["id"],
+    )
+    return turn
+
+
+def recorded(tx: Transaction, turn: int, now: str) -> None:
+    """The turn's blocks are in the session file, durably."""
+    tx.execute("UPDATE turn SET recorded_at = ? WHERE id = ? AND recorded_at IS NULL", now, turn)
+    deliveries.settle_turn(tx, turn)
+
+
+def _first_message(tx: Transaction, turn: int) -> int:
+    row = tx.one("SELECT MIN(seq) AS seq FROM inbound WHERE turn = ?", turn)
+    return int(row["seq"] or 0) if row else 0
+
+
+def _close_wakes(tx: Transaction, turn: int, event: str, reason: str | None = None) -> None:
+    for wake in tx.all("SELECT w.id FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?", turn):
+        tx.move("wake", wake["id"], "close")
+    for inbound in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):
+        tx.move("inbound", inbound["seq"], event, reason=reason, told=1)
+
+
+def _give_back(tx: Transaction, turn: int, event: str) -> None:
+    for wake in tx.all(
+        "SELECT w.id, w.inbound FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+        " WHERE tw.turn = ? AND w.state = 'taken'",
+        turn,
+    ):
+        tx.move("wake", wake["id"], "give_back")
+        if wake["inbound"] is not None:
+            tx.move("inbound", wake["inbound"], event)
+
+
+def _fall(tx: Transaction, turn: Row) -> None:
+    """At a turn's end, however it ends, its authority and taint fall onto the group's work tree."""
+    groups.fall(tx, turn["grp"], Role(turn["authority"]), turn["taint"])
+    others = tx.one(
+        "SELECT COUNT(*) AS n FROM turn WHERE run = ? AND state = 'claimed' AND id <> ?",
+        turn["run"],
+        turn["id"],
+    )
+    if turn["run"] and others is not None and not others["n"]:
+        run = tx.one("SELECT state FROM run WHERE id = ?", turn["run"])
+        if run is not None and run["state"] != "gone":
+            tx.move("run", turn["run"], "park")

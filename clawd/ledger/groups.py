@@ -1,0 +1,129 @@
+"""Groups and sessions in the ledger: their numbers, their fallen authority, and which file a session's id has."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from clawd.errors import NotFound, UsageError
+from clawd.ids import folded, safe_name, segment_id, session_stem
+from clawd.ledger.db import Transaction
+from clawd.model import Authority
+from clawd.trust import Role, lowest
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group as the ledger knows it. `number` fixes its uid (64000 + number) for ever."""
+
+    name: str
+    folder: str
+    number: int
+    authority: Authority
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One segment of a conversation and its file."""
+
+    id: str
+    base: str
+    segment: int
+    group: str
+    stem: str
+
+
+def _group(row: sqlite3.Row) -> GroupRow:
+    return GroupRow(row["name"], row["folder"], row["number"], Authority(Role(row["authority"]), row["taint"]))
+
+
+def _session(row: sqlite3.Row) -> SessionRow:
+    return SessionRow(row["id"], row["base"], row["segment"], row["grp"], row["stem"])
+
+
+def add(tx: Transaction, name: str, now: str) -> GroupRow:
+    """The group `name`, made if it is new. Names that differ only in case are one group on some disks: refused."""
+    if known := find(tx, name):
+        return known
+    if twin := tx.one("SELECT name FROM grp WHERE folder = ? COLLATE NOCASE", name):
+        raise UsageError(f"there is a group {twin['name']!r} already; choose a name that differs in more than case")
+    row = tx.one("SELECT COALESCE(MAX(number), 0) + 1 AS number FROM grp")
+    assert row is not None
+    tx.insert("grp", name=name, folder=name, number=row["number"], made=now)
+    return get(tx, name)
+
+
+def find(tx: Transaction, name: str) -> GroupRow | None:
+    row = tx.one("SELECT * FROM grp WHERE name = ?", name)
+    return _group(row) if row else None
+
+
+def get(tx: Transaction, name: str) -> GroupRow:
+    """The group. Raises NotFound with the command that makes one."""
+    if group := find(tx, name):
+        return group
+    raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
+
+
+def every(tx: Transaction) -> list[GroupRow]:
+    return [_group(row) for row in tx.all("SELECT * FROM grp ORDER BY number")]
+
+
+def fall(tx: Transaction, name: str, authority: Role, taint: float) -> None:
+    """At a turn's end its authority and taint fall onto the group's work tree; they never rise here."""
+    group = get(tx, name)
+    tx.execute(
+        "UPDATE grp SET authority = ?, taint = ? WHERE name = ?",
+        lowest([group.authority.role, authority]),
+        min(group.authority.taint, taint),
+        name,
+    )
+
+
+def lift(tx: Transaction, name: str) -> None:
+    """The owner says that the work tree is clean again."""
+    get(tx, name)
+    tx.execute("UPDATE grp SET authority = 'owner', taint = 1.0 WHERE name = ?", name)
+
+
+def session(tx: Transaction, id: str) -> SessionRow | None:
+    """A segment by its exact id, else the newest segment of the conversation with that plain id."""
+    row = tx.one("SELECT * FROM session WHERE base = ? ORDER BY segment DESC LIMIT 1", id) or tx.one(
+        "SELECT * FROM session WHERE id = ?", id
+    )
+    return _session(row) if row else None
+
+
+def open_session(tx: Transaction, base: str, group: str, now: str) -> SessionRow:
+    """The newest segment of `base`, made if it is new. Raises UsageError when the id belongs to another group."""
+    known = session(tx, base)
+    if known is None:
+        return _new_session(tx, base, 1, base, group, now)
+    if known.group != group:
+        raise UsageError(f"session {base!r} belongs to group {known.group!r}, and an id belongs to one group for ever")
+    return known
+
+
+def next_segment(tx: Transaction, base: str, now: str) -> SessionRow:
+    """Open the next segment of a conversation: `<id>.2`, `<id>.3` …, skipping ids that are taken."""
+    last = session(tx, base)
+    if last is None:
+        raise NotFound(f"there is no session {base!r}")
+    number = last.segment + 1
+    while tx.one("SELECT 1 FROM session WHERE id = ?", segment_id(last.base, number)):
+        number += 1
+    return _new_session(tx, last.base, number, segment_id(last.base, number), last.group, now)
+
+
+def _new_session(
+    tx: Transaction,
+    base: str,
+    segment: int,
+    id: str,
+    group: str,
+    now: str,
+) -> SessionRow:
+    taken = {folded(row["stem"]) for row in tx.all("SELECT stem FROM session WHERE grp = ?", group)}
+    stem = session_stem(id, taken=folded(safe_name(id)) in taken)
+    tx.insert("session", id=id, base=base, segment=segment, grp=group, stem=stem, made=now)
+    return SessionRow(id, base, segment, group, stem)

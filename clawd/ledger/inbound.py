@@ -1,0 +1,179 @@
+"""Accepting messages: one transaction makes the message, its wake and its turn, or finds that they were there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from clawd.clock import rfc3339
+from clawd.ledger import deliveries
+from clawd.ledger.db import Transaction
+from clawd.model import Incoming, Part
+from clawd.trust import TRUST, Role, origin_of
+
+# So many turns may wait in a session; further messages join the last of them.
+MAX_QUEUED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What the ledger did. `fresh` is False for one that it had already; `merged` when it joined a waiting turn."""
+
+    seq: int
+    state: str
+    session: str
+    turn: int | None
+    fresh: bool = True
+    merged: bool = False
+
+
+def known(tx: Transaction, incoming: Incoming) -> Accepted | None:
+    """The same message, if it came before."""
+    row = tx.one(
+        "SELECT seq, state, session, turn FROM inbound WHERE channel = ? AND account = ? AND chat = ? AND thread = ?"
+        " AND kind = ? AND platform_id = ? AND rev = ?",
+        incoming.channel,
+        incoming.account,
+        incoming.chat,
+        incoming.thread,
+        incoming.kind,
+        incoming.platform_id,
+        incoming.rev,
+    )
+    return Accepted(row["seq"], row["state"], row["session"], row["turn"], fresh=False) if row else None
+
+
+def accept(
+    tx: Transaction,
+    incoming: Incoming,
+    *,
+    group: str,
+    session: str,
+    role: Role,
+    parts: Sequence[Part],
+    now: str,
+    held: str | None = None,
+) -> Accepted:
+    """Make a message durable, with the turn that will answer it unless it is a command or held."""
+    if old := known(tx, incoming):
+        return old
+    seq = tx.insert(
+        "inbound",
+        channel=incoming.channel,
+        account=incoming.account,
+        chat=incoming.chat,
+        thread=incoming.thread,
+        kind=incoming.kind,
+        platform_id=incoming.platform_id,
+        rev=incoming.rev,
+        parts=json.dumps([asdict(part) for part in parts], ensure_ascii=False),
+        sender=incoming.sender,
+        role=role,
+        at=rfc3339(incoming.at),
+        received=now,
+        grp=group,
+        session=session,
+        state="received",
+    )
+    if incoming.kind == "command":
+        return Accepted(seq, "received", session, None)
+    if held:
+        tx.move("inbound", seq, "hold", reason=held)
+        return Accepted(seq, "held", session, None)
+    return enqueue(tx, seq, now)
+
+
+def enqueue(tx: Transaction, seq: int, now: str) -> Accepted:
+    """Give a received message its wake and its turn."""
+    row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
+    assert row is not None
+    role = Role(row["role"])
+    trust = min((TRUST[part["origin"]] for part in json.loads(row["parts"])), default=0.2)
+    wake = tx.insert(
+        "wake",
+        kind="message",
+        key=f"message:{seq}",
+        inbound=seq,
+        authority=role,
+        trust=trust,
+        origin=origin_of(role),
+        state="pending",
+    )
+    last = tx.one(
+        "SELECT COUNT(*) AS n, MAX(id) AS id FROM turn WHERE session = ? AND recorded_at IS NULL"
+        " AND state IN ('queued', 'held')",
+        row["session"],
+    )
+    assert last is not None
+    turn, merged = last["id"], last["n"] >= MAX_QUEUED
+    if merged:
+        waiting = tx.one("SELECT authority, taint FROM turn WHERE id = ?", turn)
+        # A wake of another authority is never merged: it would lower or raise what the turn may do.
+        merged = waiting is not None and waiting["authority"] == role
+        if merged:
+            tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE id = ?", trust, turn)
+    if not merged:
+        session = tx.one(
+            "UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", row["session"]
+        )
+        assert session is not None
+        turn = tx.insert(
+            "turn",
+            grp=row["grp"],
+            session=row["session"],
+            ordinal=session["ordinal"],
+            state="queued",
+            authority=role,
+            taint=trust,
+            channel=row["channel"],
+            account=row["account"],
+            chat=row["chat"],
+            thread=row["thread"],
+            queued_at=now,
+        )
+    tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
+    tx.execute("UPDATE inbound SET turn = ? WHERE seq = ?", turn, seq)
+    return Accepted(seq, "received", row["session"], turn, merged=merged)
+
+
+def release(tx: Transaction, seq: int, now: str) -> Accepted | None:
+    """A message that was held for its sender's rate is taken now."""
+    row = tx.one("SELECT state FROM inbound WHERE seq = ?", seq)
+    if row is None or row["state"] != "held":
+        return None
+    tx.move("inbound", seq, "release", reason=None)
+    return enqueue(tx, seq, now)
+
+
+def held_for_rate(tx: Transaction) -> list[tuple[int, str, str]]:
+    """(seq, sender, role) of every message that waits for its sender's rate, oldest first."""
+    rows = tx.all("SELECT seq, sender, role FROM inbound WHERE state = 'held' AND reason = 'rate' ORDER BY seq")
+    return [(row["seq"], row["sender"], row["role"]) for row in rows]
+
+
+def open_commands(tx: Transaction) -> list[int]:
+    """Commands that were accepted and not yet carried out, oldest first: work for the start."""
+    return [
+        row["seq"]
+        for row in tx.all("SELECT seq FROM inbound WHERE kind = 'command' AND state = 'received' ORDER BY seq")
+    ]
+
+
+def answer_command(tx: Transaction, seq: int, reply: str, now: str, limit: int) -> list[int]:
+    """A command is answered by the daemon: the notice and the new state in one transaction. Gives the deliveries."""
+    row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
+    assert row is not None
+    if row["state"] != "received":
+        return []
+    tx.move("inbound", seq, "answer")
+    return deliveries.enqueue(
+        tx,
+        deliveries.Address.of(row),
+        session=row["session"],
+        kind="notice",
+        text=reply,
+        now=now,
+        limit=limit,
+        inbound=seq,
+    )

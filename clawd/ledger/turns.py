@@ -1,0 +1,223 @@
+"""Turns in the ledger while they live: claim, steps, effects. How they end is in `ends`.
+
+A turn is held by a lease (run, attempt, worker); whatever arrives under another lease raises LeaseLost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clawd.errors import LeaseLost, NotFound
+from clawd.ledger import groups
+from clawd.ledger.db import Row, Transaction
+from clawd.model import Lease
+from clawd.trust import Role, lowest
+
+# Effects of one turn, by host tool: enough for any honest turn.
+QUOTAS = {"send_message": 20, "send_file": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claimed turn: the row as it was read, its wakes with their messages, and the steps so far."""
+
+    turn: Row
+    attempt: int
+    authority: Role
+    taint: float
+    wakes: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+
+
+def get(tx: Transaction, turn: int) -> Row:
+    row = tx.one("SELECT * FROM turn WHERE id = ?", turn)
+    if row is None:
+        raise NotFound(f"there is no turn {turn}")
+    return row
+
+
+def next_claimable(tx: Transaction, group: str) -> Row | None:
+    """The turn of the group that is next in fairness: one a session, in order within it, not before the session's last
+    turn is recorded; the session that was served longest ago first."""
+    return tx.one(
+        "SELECT t.* FROM turn t JOIN session s ON s.id = t.session"
+        " WHERE t.grp = ? AND t.state = 'queued' AND t.recorded_at IS NULL AND NOT EXISTS ("
+        "  SELECT 1 FROM turn b WHERE b.session = t.session AND b.recorded_at IS NULL AND b.id <> t.id"
+        "  AND (b.state IN ('claimed', 'answered', 'stopped', 'failed') OR b.id < t.id))"
+        " ORDER BY s.served, t.id LIMIT 1",
+        group,
+    )
+
+
+def waiting_groups(tx: Transaction) -> list[str]:
+    """Groups with a queued turn, the longest-waiting first."""
+    rows = tx.all(
+        "SELECT grp, MIN(id) AS first FROM turn WHERE state = 'queued' AND recorded_at IS NULL"
+        " GROUP BY grp ORDER BY first"
+    )
+    return [row["grp"] for row in rows]
+
+
+def claim(tx: Transaction, run: str, group: str, worker: int, now: str) -> Claim | None:
+    """Hand out the next turn of the group to a worker of its run, or None when there is none that may start now.
+
+    Turns run side by side only at equal authority: one of another authority waits until the run is empty, and nothing
+    behind it is handed out, so that it cannot be starved.
+    """
+    row = next_claimable(tx, group)
+    if row is None:
+        return None
+    tree = groups.get(tx, group).authority
+    authority, taint = lowest([tree.role, Role(row["authority"])]), min(tree.taint, row["taint"])
+    live = tx.one("SELECT authority FROM turn WHERE run = ? AND state = 'claimed' LIMIT 1", run)
+    if live is not None and live["authority"] != authority:
+        return None
+    tx.move("turn", row["id"], "claim", run=run, worker=worker, claimed_at=now, authority=authority, taint=taint)
+    served = tx.one("SELECT COALESCE(MAX(served), 0) + 1 AS n FROM session WHERE grp = ?", group)
+    assert served is not None
+    tx.execute("UPDATE session SET served = ? WHERE id = ?", served["n"], row["session"])
+    for wake in tx.all(
+        "SELECT w.id, w.inbound FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+        " WHERE tw.turn = ? AND w.state = 'pending'",
+        row["id"],
+    ):
+        tx.move("wake", wake["id"], "take")
+        if wake["inbound"] is not None:
+            tx.move("inbound", wake["inbound"], "claim")
+    tx.move("run", run, "take")
+    return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]))
+
+
+def reclaim(tx: Transaction, turn: int) -> Claim:
+    """The same claim once more, for the run that holds it: its first answer was lost."""
+    row = get(tx, turn)
+    return Claim(row, row["attempt"], Role(row["authority"]), row["taint"], wakes(tx, turn), steps(tx, turn))
+
+
+def wakes(tx: Transaction, turn: int) -> list[dict[str, Any]]:
+    """The wakes of a turn in order, as the runner is shown them."""
+    rows = tx.all(
+        "SELECT w.id, w.kind, w.authority, i.parts, i.sender, i.at, i.seq"
+        " FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+        " LEFT JOIN inbound i ON i.seq = w.inbound WHERE tw.turn = ? ORDER BY w.id",
+        turn,
+    )
+    return [
+        {
+            "id": row["id"],
+            "kind": row["kind"],
+            "role": row["authority"],
+            "sender": row["sender"],
+            "at": row["at"],
+            "parts": json.loads(row["parts"] or "[]"),
+        }
+        for row in rows
+    ]
+
+
+def steps(tx: Transaction, turn: int) -> list[dict[str, Any]]:
+    """The durable messages of a turn, in order."""
+    return [json.loads(row["message"]) for row in tx.all("SELECT message FROM step WHERE turn = ? ORDER BY n", turn)]
+
+
+def check_lease(tx: Transaction, lease: Lease) -> Row:
+    """The turn, if the lease still holds it. Raises LeaseLost."""
+    row = get(tx, lease.turn)
+    if row["state"] != "claimed" or not is_lease_of(row, lease):
+        raise LeaseLost(f"turn {lease.turn} is not held by attempt {lease.attempt} of this run")
+    return row
+
+
+def is_lease_of(row: Row, lease: Lease) -> bool:
+    return (row["run"], row["attempt"], row["worker"]) == (lease.run, lease.attempt, lease.worker)
+
+
+def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
+    """Keep message `n`. The same one again changes nothing; another one under the same number is refused."""
+    check_lease(tx, lease)
+    old = tx.one("SELECT message FROM step WHERE turn = ? AND n = ?", lease.turn, n)
+    if old is not None:
+        if json.loads(old["message"]) != message:
+            raise LeaseLost(f"turn {lease.turn} has another step {n} already")
+        return
+    text = json.dumps(message, ensure_ascii=False)
+    tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
+
+
+def effect(
+    tx: Transaction,
+    lease: Lease,
+    tool: str,
+    arguments: dict[str, Any],
+    nth: int,
+    act: Callable[[Transaction, int], dict[str, Any]],
+) -> dict[str, Any]:
+    """Do a host tool's effect once, keyed by content; a repeated call gets the first one's result. Over its quota the
+    refusal is the result, so that it too is given once and for all."""
+    check_lease(tx, lease)
+    digest = hashlib.sha256(json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    old = tx.one(
+        "SELECT result FROM effect WHERE turn = ? AND tool = ? AND arguments = ? AND nth = ?",
+        lease.turn,
+        tool,
+        digest,
+        nth,
+    )
+    if old is not None:
+        return dict(json.loads(old["result"]))
+    used = tx.one("SELECT COUNT(*) AS n FROM effect WHERE turn = ? AND tool = ? AND state = 'done'", lease.turn, tool)
+    assert used is not None
+    over = used["n"] >= QUOTAS.get(tool, 100)
+    id = tx.insert(
+        "effect",
+        turn=lease.turn,
+        tool=tool,
+        arguments=digest,
+        nth=nth,
+        state="refused" if over else "done",
+        result="{}",
+    )
+    if over:
+        result: dict[str, Any] = {"error": f"{tool} was used {used['n']} times in this turn, which is the limit"}
+    else:
+        result = act(tx, id)
+    tx.execute("UPDATE effect SET result = ? WHERE id = ?", json.dumps(result, ensure_ascii=False), id)
+    return result
+
+
+def hand_over(tx: Transaction, lease: Lease, worker: int) -> None:
+    """A turn that was handed out and never confirmed goes to another worker of the same run: the old lease is void."""
+    check_lease(tx, lease)
+    tx.execute("UPDATE turn SET worker = ? WHERE id = ?", worker, lease.turn)
+
+
+def waiting(tx: Transaction, session: str) -> int:
+    row = tx.one(
+        "SELECT COUNT(*) AS n FROM turn WHERE session = ? AND state IN ('queued', 'held') AND recorded_at IS NULL",
+        session,
+    )
+    return int(row["n"]) if row else 0
+
+
+def to_record(tx: Transaction) -> list[int]:
+    """Turns that ended and are not in their session file yet, oldest first."""
+    return [
+        row["id"]
+        for row in tx.all(
+            "SELECT id FROM turn WHERE recorded_at IS NULL AND state IN ('answered', 'stopped', 'failed') ORDER BY id"
+        )
+    ]
+
+
+def orphaned(tx: Transaction) -> list[Row]:
+    """Claimed turns whose run is known dead: a crash came between the end of the run and theirs."""
+    return tx.all("SELECT t.* FROM turn t JOIN run r ON r.id = t.run WHERE t.state = 'claimed' AND r.state = 'gone'")
+
+
+def claimed_by(tx: Transaction, run: str) -> list[Row]:
+    """The turns that a run holds."""
+    return tx.all("SELECT * FROM turn WHERE run = ? AND state = 'claimed'", run)

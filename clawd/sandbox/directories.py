@@ -1,0 +1,79 @@
+"""The host's side of a run's mounts: made before every start, so that a missing directory never breaks one.
+
+What lies in the run's 0700 directory is the daemon's; `work/` is the group's uid's own, and never reached by
+a link.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from clawd.errors import SandboxUnavailable
+from clawd.sandbox.protocol import RunSpec
+from clawd.sandbox.recipe import etc_files
+
+MOUNT_POINTS = ("work", "inbox", "skills")
+
+
+def prepare(spec: RunSpec) -> RunSpec:
+    """Make what the run's mounts need; gives the spec with an empty directory where an optional one cannot be
+    made.
+
+    Raises SandboxUnavailable when `work/` is a link or another user's; OSError when the disk fails.
+    """
+    spec.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    spec.directory.chmod(0o700)
+    etc, empty = spec.directory / "etc", spec.directory / "empty"
+    for directory in (
+        spec.socket_directory,
+        spec.view,
+        etc,
+        empty,
+        *(spec.view / name for name in MOUNT_POINTS),
+    ):
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o755)
+    uid, gid = (os.geteuid(), os.getegid()) if spec.uid is None else (spec.uid, spec.uid)
+    for name, text in etc_files(uid, gid).items():
+        (etc / name).write_text(text)
+        (etc / name).chmod(0o644)
+    own_work(spec.work, uid, gid)
+    return replace(
+        spec,
+        inbox=_shown(spec.inbox, empty),
+        group_skills=_shown(spec.group_skills, empty),
+        skills=_shown(spec.skills, empty),
+    )
+
+
+def own_work(work: Path, uid: int, gid: int) -> None:
+    """Make `work/` the agent's own, 0700. Raises SandboxUnavailable when it is no directory, or not ours to
+    give."""
+    work.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        work.mkdir(mode=0o700, exist_ok=True)
+        at = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (NotADirectoryError, FileExistsError):  # also what O_NOFOLLOW says of a link to a directory
+        raise SandboxUnavailable(
+            f"{work} is a link, or not a directory", hint="move it away: the daemon makes a new one"
+        ) from None
+    try:
+        if os.fstat(at).st_uid != uid:
+            os.fchown(at, uid, gid)
+            os.fchmod(at, 0o700)
+    except PermissionError:
+        raise SandboxUnavailable(f"{work} belongs to another user", hint=f"chown -R {uid} {work}") from None
+    finally:
+        os.close(at)
+
+
+def _shown(directory: Path, empty: Path) -> Path:
+    try:
+        if not directory.exists():
+            directory.mkdir()
+            directory.chmod(0o755)
+    except OSError:
+        return empty
+    return directory if directory.is_dir() else empty

@@ -1,0 +1,74 @@
+"""The view: what an agent is shown of its group's own files, copied by the daemon and read-only inside.
+
+An edit on the host is the owner's word, so a source counts only if it surely is: a regular file of the
+daemon's user that nobody else can write. One that is not is refused aloud, and what was shown of it before
+stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from clawd.config.home import GroupHome
+from clawd.errors import UnsafePath
+from clawd.files import open_beneath, write_atomic
+from clawd.sandbox.directories import MOUNT_POINTS
+
+LIMIT = 1 << 20  # bytes of one file
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """`changed`: whether a file in the view was renewed. `refused`: a sentence for the person for each bad
+    source."""
+
+    changed: bool
+    refused: tuple[str, ...] = ()
+
+
+def render(view: Path, group: GroupHome) -> Rendered:
+    """Bring the view up to date. Each file is replaced whole, and only when its source differs from what is
+    shown."""
+    for directory in (view, *(view / name for name in MOUNT_POINTS)):
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o755)
+    changed, refused = False, []
+    for source in (group.claude_md, group.user_profile):
+        shown = view / source.name
+        before = None
+        with contextlib.suppress(FileNotFoundError):
+            before = shown.read_bytes()
+        try:
+            now = _read(source)
+        except FileNotFoundError:
+            shown.unlink(missing_ok=True)
+            changed |= before is not None
+        except (UnsafePath, OSError) as error:
+            why = error.message if isinstance(error, UnsafePath) else f"it cannot be read: {error.strerror}"
+            refused.append(f"{source} is not used: {why}")
+        else:
+            if now != before:
+                write_atomic(shown, now, 0o644)
+                changed = True
+    return Rendered(changed, tuple(refused))
+
+
+def _read(source: Path) -> bytes:
+    """Raises UnsafePath with why this file is not surely the owner's."""
+    try:
+        descriptor = open_beneath(source.parent, source.name)
+    except UnsafePath:
+        raise UnsafePath("it is a link, or not a regular file") from None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise UnsafePath("it belongs to another user")
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UnsafePath(f"others can write to it (chmod go-w {source})")
+        if status.st_size > LIMIT:
+            raise UnsafePath(f"it is larger than {LIMIT >> 20} MB")
+        return file.read(LIMIT)

@@ -1,0 +1,26 @@
+"""The sessions as a store: a group's files, or those of a channel's sessions in every group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from clawd.config.home import Home
+from clawd.sessions.names import rebuild
+from clawd.stores import FileStore, Scope
+
+
+def session_store(home: Home) -> FileStore:
+    """A person's own lines are not told apart in the files: their sessions are found through the ledger."""
+
+    def trees(scope: Scope) -> Iterator[Path]:
+        if scope.kind == "group":
+            yield home.group(scope.name).sessions
+        elif scope.kind == "channel" and home.groups.is_dir():
+            for group in sorted(home.groups.iterdir()):
+                sessions = home.group(group.name).sessions
+                for id, stem in rebuild(sessions).items():
+                    if id.startswith(f"{scope.name}:"):
+                        yield from sessions.glob(f"{stem}.*")
+
+    return FileStore("sessions", home.root, trees)

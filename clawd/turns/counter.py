@@ -1,0 +1,249 @@
+"""The counter: where runners are served. It is the Desk of the run's socket.
+
+A turn is claimed in the ledger before it is handed out, and every later word about it must come under its lease. What
+is in memory here can be lost at any moment; the ledger holds who claimed what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from clawd import faults
+from clawd.clock import Clock, rfc3339
+from clawd.context.compose import Composer
+from clawd.errors import ClawdError, LeaseLost, UnsafePath
+from clawd.files import Blobs
+from clawd.ledger import deliveries, ends, turns
+from clawd.ledger import runs as run_rows
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.deliveries import Address
+from clawd.model import Control, Final, Lease, Offer
+from clawd.signals import News, Signals
+from clawd.turns import leases
+from clawd.turns.dispatch import Dispatcher
+from clawd.turns.leases import LiveTurn
+from clawd.turns.runs import Run
+
+MAX_FILE_BYTES = 100 << 20
+
+
+class Counter:
+    """Implements `turns.desk.Desk` over the dispatcher's runs."""
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        ledger: Ledger,
+        clock: Clock,
+        signals: Signals,
+        composer: Composer,
+        blobs: Blobs,
+        text_limit: Callable[[str], int],
+        parallel: Callable[[], int],
+    ) -> None:
+        self._dispatcher, self._ledger, self._clock, self._signals = dispatcher, ledger, clock, signals
+        self._composer, self._blobs = composer, blobs
+        self._text_limit, self._parallel = text_limit, parallel
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())
+
+    def _run(self, run: str) -> Run:
+        found = self._dispatcher.run_of(run)
+        if found is None:
+            raise LeaseLost(f"run {run} is over")
+        return found
+
+    def _live(self, lease: Lease) -> tuple[Run, LiveTurn]:
+        run = self._run(lease.run)
+        live = run.live.get(lease.turn)
+        if live is None or (live.attempt, live.worker) != (lease.attempt, lease.worker):
+            raise LeaseLost(f"turn {lease.turn} is not held by attempt {lease.attempt} of this run")
+        live.heard, live.confirmed = self._clock.monotonic(), True
+        return run, live
+
+    async def hello(self, run: str, engine: str, version: str) -> dict[str, Any]:
+        found = self._run(run)
+        await self._ledger.do(lambda tx: run_rows.ready(tx, run))
+        found.ready.set()
+        return {"token": found.token, "limits": {"parallel": self._parallel()}, "clock": self._now()}
+
+    async def next_turn(self, run: str, worker: int, wait: float) -> Offer | None:
+        found = self._run(run)
+        poll = found.polls[worker] = found.polls.get(worker, 0) + 1
+        with anyio.move_on_after(wait):
+            while not found.gone.is_set():
+                if found.ending or self._dispatcher.closing:
+                    await found.gone.wait()
+                    break
+                if found.polls[worker] != poll:  # the worker asked again: this answer would go nowhere
+                    found.nudge()
+                    return None
+                version = found.version
+                if (offer := await self._offer(found, worker)) is not None:
+                    found.nudge()
+                    return offer
+                if found.version != version:
+                    continue
+                if found.wanted and not found.live:
+                    found.wanted = False
+                    self._dispatcher.reconsider()
+                event = anyio.Event()
+                found.waiters.append(event)
+                try:
+                    await event.wait()
+                finally:
+                    if not event.is_set():
+                        found.waiters.remove(event)
+        return None
+
+    async def _offer(self, run: Run, worker: int) -> Offer | None:
+        now = self._clock.monotonic()
+        for live in run.live.values():
+            mine = live.worker == worker
+            if mine or (leases.verdict(live, now) == "unconfirmed"):
+                return await self._offer_again(run, live, worker)
+        if self._dispatcher.must_rest(run):
+            return None
+        claim = await self._ledger.do(lambda tx: turns.claim(tx, run.id, run.group, worker, self._now()))
+        if claim is None:
+            return None
+        faults.passing("claimed")
+        run.handed_out += 1
+        row = claim.turn
+        run.live[row["id"]] = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now)
+        if len(run.live) == 1:
+            run.look_again()
+        self._dispatcher.tell(run.group, row["session"], row["id"], "claimed")
+        try:
+            for sentence in self._dispatcher.runs.render(run):
+                await self._say(row, sentence)
+            return self._composer.offer(claim)
+        except ClawdError as error:
+            # The turn cannot be put together (a script is missing, say): that is the turn's end, told in its chat.
+            await self._fail(run, Lease(run.id, row["id"], claim.attempt, worker), error.message)
+            return None
+
+    async def _offer_again(self, run: Run, live: LiveTurn, worker: int) -> Offer:
+        old = Lease(run.id, live.turn, live.attempt, live.worker)
+
+        def read(tx: Transaction) -> turns.Claim:
+            if worker != old.worker:
+                turns.hand_over(tx, old, worker)
+            return turns.reclaim(tx, live.turn)
+
+        claim = await self._ledger.do(read)
+        live.worker, live.began, live.heard = worker, self._clock.monotonic(), self._clock.monotonic()
+        live.confirmed = False
+        return self._composer.offer(claim)
+
+    async def _say(self, row: Row, sentence: str) -> None:
+        """A notice to a turn's chat, beside its answer."""
+        to, limit = Address.of(row), self._text_limit(row["channel"])
+
+        def say(tx: Transaction) -> None:
+            deliveries.enqueue(
+                tx, to, session=row["session"], kind="notice", text=sentence, now=self._now(), limit=limit
+            )
+
+        await self._ledger.do(say)
+        self._dispatcher.deliver(to)
+
+    async def _fail(self, run: Run, lease: Lease, why: str) -> None:
+        row = await self._ledger.do(lambda tx: turns.get(tx, lease.turn))
+        limit = self._text_limit(row["channel"])
+        ended = await self._ledger.do(lambda tx: ends.fault(tx, lease.turn, why, self._now(), limit=limit, final=True))
+        self._forget(run, lease.turn)
+        await self._dispatcher.ended(ended, Address.of(row), run.group)
+
+    async def control(self, run: str, wait: float) -> list[Control]:
+        found = self._run(run)
+        if not found.controls:
+            found.control_news = anyio.Event()
+            with anyio.move_on_after(wait):
+                await found.control_news.wait()
+        controls, found.controls = found.controls, []
+        return controls
+
+    async def more(self, lease: Lease) -> list[Control]:
+        _, live = self._live(lease)
+        return [Control(live.turn, "stop")] if live.stopping is not None else []
+
+    async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
+        self._live(lease)
+        await self._ledger.do(lambda tx: turns.add_step(tx, lease, n, message, shown))
+        faults.passing("step")
+
+    async def events(self, lease: Lease, events: list[dict[str, Any]]) -> None:
+        run, live = self._live(lease)
+        for event in events:
+            kind = event.get("type")
+            if kind == "delta":
+                data = {"turn": live.turn, "text": str(event.get("text", ""))}
+                self._signals.emit(News("delta", run.group, live.session, data))
+            elif kind == "tool":
+                data = {
+                    "turn": live.turn,
+                    "name": str(event.get("name", "")),
+                    "phase": str(event.get("phase", "")),
+                }
+                self._signals.emit(News("tool", run.group, live.session, data))
+
+    async def effect(
+        self,
+        lease: Lease,
+        tool: str,
+        arguments: dict[str, Any],
+        nth: int,
+        act: Callable[[Transaction, int], dict[str, Any]],
+    ) -> dict[str, Any]:
+        self._live(lease)
+        result = await self._ledger.do(lambda tx: turns.effect(tx, lease, tool, arguments, nth, act))
+        row = await self._ledger.do(lambda tx: turns.get(tx, lease.turn))
+        self._dispatcher.deliver(Address.of(row))
+        return result
+
+    async def final(self, lease: Lease, final: Final) -> None:
+        run = self._run(lease.run)
+        files, error = await self._keep_files(run, final)
+        live = run.live.get(lease.turn)
+        ours = live.why if live is not None else None  # we asked it to stop, for a limit
+        row = await self._ledger.do(lambda tx: turns.get(tx, lease.turn))
+        limit, now, engine = self._text_limit(row["channel"]), self._now(), self._composer.engine(run.group)
+
+        def end(tx: Transaction) -> ends.Ended | None:
+            said = final.text.strip() or files or tx.one("SELECT 1 FROM delivery WHERE turn = ?", lease.turn)
+            why = ours or error or (None if said else "the agent ended without an answer")
+            if why is not None and not row["stop_requested"]:
+                turns.check_lease(tx, lease)
+                return ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
+            return ends.answer(tx, lease, final, files, now, limit=limit, engine=engine, backend=run.backend)
+
+        ended = await self._ledger.do(end)
+        if ended is None:
+            return
+        if ended.state == "answered":
+            faults.passing("answered")
+        self._forget(run, lease.turn)
+        await self._dispatcher.ended(ended, Address.of(row), run.group)
+
+    async def _keep_files(self, run: Run, final: Final) -> tuple[list[tuple[str, str]], str | None]:
+        kept = []
+        for name in final.files:
+            relative = name.removeprefix("/group/work/")
+            try:
+                blob, _ = await anyio.to_thread.run_sync(self._blobs.keep, run.spec.work, relative, MAX_FILE_BYTES)
+            except (UnsafePath, OSError) as error:
+                return [], f"the file {name!r} cannot be sent ({error})"
+            kept.append((relative.rsplit("/", 1)[-1], blob))
+        return kept, final.error
+
+    def _forget(self, run: Run, turn: int) -> None:
+        run.live.pop(turn, None)
+        run.last_worked = self._clock.monotonic()
+        if not run.live:
+            run.look_again()

@@ -1,0 +1,122 @@
+"""The record: a turn's blocks in its session file, built from the ledger, safe to repeat."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from clawd import faults
+from clawd.clock import Clock, rfc3339
+from clawd.config.home import Home
+from clawd.errors import ClawdError
+from clawd.ledger import ends, turns
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.locks import KeyedLocks
+from clawd.model import Block
+from clawd.sessions.file import SessionFile
+from clawd.signals import News, Signals
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 60.0
+
+
+def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[Block]:
+    """The blocks of an ended turn: what was said to it, its steps, its answer or how else it ended.
+
+    A turn that tries a failed one again brings only what is new: the failed one's record has the rest.
+    """
+    blocks = []
+    if turn["retry_of"] is None:
+        for wake in wakes:
+            text = "\n\n".join(part["text"] for part in wake["parts"])
+            blocks.append(Block("user", text, _moment(wake["at"])))
+    blocks.extend(
+        Block(
+            step["role"],
+            step.get("content") or "",
+            _moment(step.get("at")),
+            tuple(step.get("tool_calls") or ()),
+            step.get("tool_call_id"),
+        )
+        for step in steps[turn["base_steps"] :]
+    )
+    ended = _moment(turn["ended_at"])
+    if turn["state"] == "answered":
+        final = json.loads(turn["final"])
+        named = [f"[file: {name}]" for name in final["files"]]
+        text = "\n\n".join(filter(None, [final["text"], *named]))
+        if text:
+            blocks.append(Block("assistant", text, ended))
+    elif turn["state"] == "stopped":
+        blocks.append(Block("system", "[stopped by the person]", ended))
+    else:
+        blocks.append(Block("system", f"[the turn failed: {turn['error']}]", ended))
+    return blocks
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+
+
+class Recorder:
+    """Writes ended turns. One at a time a session, in the order in which they ended."""
+
+    def __init__(
+        self, home: Home, ledger: Ledger, clock: Clock, signals: Signals, tasks: TaskGroup, then: Callable[[str], None]
+    ) -> None:
+        self._home, self._ledger, self._clock, self._signals = home, ledger, clock, signals
+        self._tasks, self._then = tasks, then
+        self._locks = KeyedLocks()
+
+    def soon(self, turn: int, redo: bool = False) -> None:
+        """Record a turn beside everything else; `then` is told its group when that is done."""
+        self._tasks.start_soon(self._until_recorded, turn, redo, name=f"record {turn}")
+
+    async def _until_recorded(self, turn: int, redo: bool) -> None:
+        """Until it works, the session's next turn waits and the log says why."""
+        pause = 1.0
+        while True:
+            try:
+                row = await self.record(turn, redo=redo)
+                break
+            except (ClawdError, OSError) as error:
+                log.error("turn %s cannot be recorded: %s", turn, error)
+                self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
+            await anyio.sleep(pause)
+            pause, redo = min(pause * 2, LONGEST_WAIT_S), True
+        faults.passing("recorded")
+        self._signals.emit(News("turn", row["grp"], row["session"], {"turn": turn, "state": "recorded"}))
+        self._then(row["grp"])
+
+    async def record(self, turn: int, *, redo: bool) -> Row:
+        """Append the turn's blocks durably, then say so in the ledger. Raises StorageError or OSError; then try again
+        with `redo`."""
+
+        def read(tx: Transaction) -> tuple[Row, Path, list[Block]]:
+            row = turns.get(tx, turn)
+            place = tx.one(
+                "SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?",
+                row["session"],
+            )
+            assert place is not None
+            path = self._home.group(place["folder"]).sessions / f"{place['stem']}.md"
+            return row, path, blocks_of(row, turns.wakes(tx, turn), turns.steps(tx, turn))
+
+        row, path, blocks = await self._ledger.do(read)
+        async with self._locks.hold(row["session"]):
+            file = SessionFile(path, row["session"])
+            await anyio.to_thread.run_sync(lambda: file.append(blocks, turn, redo))
+            faults.passing("appended")
+            await self._ledger.do(lambda tx: ends.recorded(tx, turn, rfc3339(self._clock.now())))
+        return row

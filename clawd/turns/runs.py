@@ -1,0 +1,202 @@
+"""The life of runs: a sandbox, its socket and its live turns, from the first want to known dead."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+import shutil
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from clawd.clock import Clock, rfc3339
+from clawd.config.home import Home
+from clawd.errors import SandboxUnavailable
+from clawd.ids import new_id
+from clawd.ledger import groups, runs
+from clawd.ledger.db import Ledger
+from clawd.ledger.groups import GroupRow
+from clawd.sandbox import view
+from clawd.sandbox.protocol import Backend, Exit, LeftOver, RunSpec, Sandbox, SandboxLimits
+from clawd.turns.desk import Control
+from clawd.turns.leases import LiveTurn
+
+log = logging.getLogger(__name__)
+
+UID_BASE = 64_000
+HELLO_S = 20.0
+
+
+@dataclass(slots=True)
+class Run:
+    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is known dead."""
+
+    id: str
+    group: str
+    spec: RunSpec
+    token: str
+    sandbox: Sandbox | None = None
+    backend: str = ""
+    live: dict[int, LiveTurn] = field(default_factory=dict)
+    waiters: deque[anyio.Event] = field(default_factory=deque)
+    version: int = 0
+    controls: list[Control] = field(default_factory=list)
+    control_news: anyio.Event = field(default_factory=anyio.Event)
+    polls: dict[int, int] = field(default_factory=dict)
+    watch_news: anyio.Event = field(default_factory=anyio.Event)
+    wanted: bool = True
+    ready: anyio.Event = field(default_factory=anyio.Event)
+    gone: anyio.Event = field(default_factory=anyio.Event)
+    began: str = ""
+    last_worked: float = 0.0
+    handed_out: int = 0
+    ending: bool = False
+    exec_count: int = 0
+    told: list[str] = field(default_factory=list)
+
+    def nudge(self) -> None:
+        """There may be a turn: wake one worker that waits."""
+        self.version += 1
+        if self.waiters:
+            self.waiters.popleft().set()
+
+    def tell(self, control: Control) -> None:
+        self.controls.append(control)
+        self.control_news.set()
+
+    def look_again(self) -> None:
+        """Something changed that the run's watch should not sleep through."""
+        self.watch_news.set()
+
+
+Serve = Callable[[Run], AbstractAsyncContextManager[object]]
+
+
+def token_hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Runs:
+    """Makes and ends runs. `serve` opens a run's socket (the host room gives it)."""
+
+    def __init__(
+        self,
+        home: Home,
+        runtime: Path,
+        ledger: Ledger,
+        clock: Clock,
+        backend: Backend,
+        serve: Serve,
+        limits: Callable[[str], SandboxLimits],
+    ) -> None:
+        self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
+        self.backend, self._serve, self._limits = backend, serve, limits
+
+    async def sweep(self) -> list[str]:
+        """At the start: end what an earlier daemon left. Gives the runs that are not known dead after that."""
+        left = await self._ledger.do(runs.alive)
+        if not left:
+            return []
+        dead = await self.backend.sweep(
+            [LeftOver(row["id"], row["sandbox"], Path(row["directory"]), row["uid"]) for row in left]
+        )
+        for row in left:
+            if row["id"] in dead:
+                shutil.rmtree(row["directory"], ignore_errors=True)
+                await self._ledger.do(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
+        return [row["id"] for row in left if row["id"] not in dead]
+
+    def spec(self, group: GroupRow, run: str) -> RunSpec:
+        folder = self._home.group(group.folder)
+        return RunSpec(
+            run=run,
+            group=group.name,
+            uid=UID_BASE + group.number if os.geteuid() == 0 else None,
+            directory=self._runtime / run,
+            work=folder.work,
+            inbox=folder.inbox,
+            group_skills=folder.skills,
+            skills=self._home.skills,
+            limits=self._limits(group.name),
+        )
+
+    async def new(self, group: str) -> Run:
+        """A run that the ledger knows, before its sandbox is started."""
+        row = await self._ledger.do(lambda tx: groups.get(tx, group))
+        id, token = new_id(), secrets.token_urlsafe(32)
+        run = Run(id, group, self.spec(row, id), token, backend=self.backend.name, began=rfc3339(self._clock.now()))
+        await self._ledger.do(
+            lambda tx: runs.begin(
+                tx,
+                id,
+                group,
+                backend=self.backend.name,
+                directory=str(run.spec.directory),
+                uid=run.spec.uid,
+                token_hash=token_hash(token),
+                authority=row.authority,
+                now=rfc3339(self._clock.now()),
+            )
+        )
+        return run
+
+    async def live(self, run: Run, on_ready: Callable[[Run], None]) -> Exit:
+        """One life: socket, sandbox, hello, work, death. Returns when the sandbox is known dead and the socket closed.
+
+        Raises SandboxUnavailable when it never became ready.
+        """
+        spec = run.spec
+        try:
+            spec.directory.mkdir(mode=0o700)
+            spec.socket_directory.mkdir(mode=0o755)
+            self.render(run)
+            run.sandbox = await self.backend.start(spec)
+            # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
+            async with self._serve(run):
+                sandbox_id = run.sandbox.id
+                await self._ledger.do(lambda tx: runs.started(tx, run.id, sandbox_id))
+                return await self._until_dead(run, run.sandbox, on_ready)
+        finally:
+            with anyio.CancelScope(shield=True):
+                if run.sandbox is not None:
+                    await run.sandbox.kill()
+                await self._ledger.do(lambda tx: runs.ended(tx, run.id))
+                await anyio.to_thread.run_sync(lambda: shutil.rmtree(spec.directory, ignore_errors=True))
+                run.gone.set()
+
+    def render(self, run: Run) -> list[str]:
+        """Renew what the agent is shown. Gives a sentence for each file that was refused, once a run."""
+        refused = view.render(run.spec.view, self._home.group(run.group)).refused
+        new = [sentence for sentence in refused if sentence not in run.told]
+        run.told += new
+        return new
+
+    async def _until_dead(self, run: Run, sandbox: Sandbox, on_ready: Callable[[Run], None]) -> Exit:
+        exit: Exit | None = None
+        died = anyio.Event()
+
+        async def watch() -> None:
+            nonlocal exit
+            exit = await sandbox.wait()
+            died.set()
+            run.ready.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            with anyio.move_on_after(HELLO_S):
+                await run.ready.wait()
+            if died.is_set() or not run.ready.is_set():
+                await sandbox.kill()
+                await died.wait()
+                reason = exit.reason if exit else "it did not answer"
+                raise SandboxUnavailable(f"the sandbox of group {run.group} did not start: {reason}")
+            on_ready(run)
+            await died.wait()
+        assert exit is not None
+        return exit

@@ -1,0 +1,22 @@
+"""What answers a turn, by name. An engine is a module with `respond(turn) -> Answer`."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.turn import Answer, Turn
+
+
+def engine(name: str) -> Callable[[Turn], Answer] | None:
+    """The engine's `respond`, imported on first use; None when there is no such engine."""
+    if name == "offline":
+        from agent.engines.offline import respond
+
+        return respond
+    if name == "scripted":
+        from agent.engines.scripted import respond
+
+        return respond
+    return None

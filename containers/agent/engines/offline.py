@@ -1,0 +1,137 @@
+"""The engine of the first run: fixed rules, no language model, no key, no network. It understands these sentences:
+
+  help · what can you do       what it understands
+  hello                        a greeting, with the name from user_profile.md
+  say X                        X
+  time                         the time
+  note: X                      keeps X as a line of work/notes.md
+  notes · files                the notes; what lies in work/
+  sh: COMMAND                  runs a command in work/ (the owner alone)
+  send: TEXT                   sends TEXT as a message of its own
+  send file: NAME              sends a file of work/
+
+Anything else it does not understand, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+
+from agent.turn import Answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agent.turn import Turn
+
+HELP = """I am the offline engine: fixed rules, no language model. I understand:
+  say X            I say X
+  time             what time it is
+  note: X          I keep X in work/notes.md
+  notes            what I have kept
+  files            what lies in work/
+  sh: COMMAND      I run a command in the sandbox (only for the owner)
+  send: TEXT       I send TEXT as a message of its own
+  send file: NAME  I send a file of work/
+  help             this list"""
+UNKNOWN = """I am the offline engine: I follow fixed rules and have no language model, so I do not understand that.
+Say "help" for what I do understand. For a real model, set `[model] engine` in config.toml ("messages" or "chat")."""
+_GREETINGS = ("hello", "hi", "hey", "good morning", "good afternoon", "good evening", "hallo", "moin")
+_SHOWN = 200
+
+
+def respond(turn: Turn) -> Answer:
+    """Every wake gets its answer, in order."""
+    replies = [reply(turn, part) for wake in turn.wakes for part in spoken(wake)]
+    return Answer("\n\n".join(text for text in replies if text) or UNKNOWN, model="offline")
+
+
+def spoken(wake: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of a wake that somebody typed, none of them blank."""
+    return [part for part in wake.get("parts", ()) if part.get("kind") == "typed" and part.get("text", "").strip()]
+
+
+def may_run_commands(turn: Turn, part: dict[str, Any]) -> bool:
+    """`sh:` counts only in a part that the owner typed, in a turn that acts for the owner alone."""
+    return turn.context.get("authority") == "owner" and part.get("origin") == "owner"
+
+
+def reply(turn: Turn, part: dict[str, Any]) -> str:
+    raw: str = part["text"]
+    if raw.startswith("sh:"):
+        if not may_run_commands(turn, part):
+            return "Only the owner may run commands with sh:, and only in a turn that acts for the owner alone."
+        return turn.round("", [("bash", {"command": raw[3:].strip()})])[0] or "(no output)"
+    text = raw.strip()
+    words = text.rstrip("?!. ").casefold()
+    head, colon, rest = text.partition(":")
+    verb, rest = (head.strip().casefold(), rest.strip()) if colon else ("", "")
+    if words in ("help", "what can you do", ""):
+        return HELP
+    if words in ("time", "what time is it", "what is the time"):
+        return f"It is {turn.now()[:16].replace('T', ' ')}."
+    if words in ("notes", "list notes"):
+        return notes(turn)
+    if words in ("files", "list files"):
+        return files(turn)
+    if words.partition(",")[0] in _GREETINGS:
+        name = person(turn)
+        return f'Hello{", " + name if name else ""}! Say "help" for what I can do.'
+    if verb == "note" and rest:
+        return keep_note(turn, " ".join(rest.split()))
+    if verb == "send" and rest:
+        return sent(turn, "send_message", {"text": rest}, "Sent.")
+    if verb == "send file" and rest:
+        return sent(turn, "send_file", {"path": rest}, f"I sent {rest}.")
+    if text[:4].casefold() in ("say ", "say:") and text[4:].strip():
+        return text[4:].strip()
+    return UNKNOWN
+
+
+def keep_note(turn: Turn, text: str) -> str:
+    line = f"- {turn.now()[:19].replace('T', ' ')} {text}"
+    result = turn.round("", [("note", {"line": line})])[0]
+    return f"Noted: {text}" if not result.startswith("[") else f"I could not keep that note. {result[1:-1]}"
+
+
+def sent(turn: Turn, tool: str, arguments: dict[str, str], done: str) -> str:
+    result = turn.round("", [(tool, arguments)])[0]
+    return result[1:-1] if result.startswith("[") else done
+
+
+def notes(turn: Turn) -> str:
+    try:
+        descriptor = os.open(os.path.join(turn.place.work, "notes.md"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            text = file.read(100_000).decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        text = ""
+    except OSError as error:
+        return f"notes.md cannot be read: {error.strerror}."
+    return text or 'There are no notes yet. "note: buy milk" keeps one.'
+
+
+def files(turn: Turn) -> str:
+    found = []
+    for directory, names, here in os.walk(turn.place.work):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        below = os.path.relpath(directory, turn.place.work)
+        found += [os.path.normpath(os.path.join(below, name)) for name in sorted(here)]
+        if len(found) > _SHOWN:
+            return "\n".join([*found[:_SHOWN], "… and more"])
+    return "\n".join(found) or "work/ is empty."
+
+
+def person(turn: Turn) -> str:
+    """The name in user_profile.md, if it stands there as `name: X`."""
+    try:
+        with open(os.path.join(turn.place.group, "user_profile.md"), encoding="utf-8", errors="replace") as file:
+            lines = file.read(20_000).splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        key, colon, value = line.strip(" -*#").partition(":")
+        if colon and key.strip(" *").casefold() == "name":
+            return value.strip(" *_")[:80]
+    return ""

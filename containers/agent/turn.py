@@ -1,0 +1,240 @@
+"""One turn in the runner: what was handed out, what is posted back, and how it is stopped.
+
+A `round` is one assistant message with its tool calls. Rounds that an earlier attempt posted are played back from the
+given steps: no tool whose result is there runs again. Everything here may raise LeaseLost and Stopped; an engine lets
+both pass through.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+
+from agent import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agent.processes import Processes
+
+CUT = "\n[… cut: longer than an answer may be …]"
+
+
+class Stopped(Exception):
+    """The turn must end now: `stop`, `shutdown` or a lost lease."""
+
+
+class Place:
+    """Where a runner works: its directories and the token that its children carry."""
+
+    def __init__(self, group: str, token: str, clock: str) -> None:
+        self.group = group
+        self.work = os.path.join(group, "work")
+        self.token = token
+        self.offset = offset_of(clock)
+
+
+class Answer:
+    """How an engine ends a turn. Every text is for a person; `error` is a sentence."""
+
+    def __init__(self, text: str = "", error: str | None = None, stop_reason: str = "end", **more: Any) -> None:
+        self.text = text
+        self.error = error
+        self.stop_reason = stop_reason
+        self.more = more  # files, usage, model, notes
+
+
+class Turn:
+    """A claimed turn. Used by its worker's thread; only `interrupt` and `beat` are called from others."""
+
+    def __init__(
+        self, client: protocol.Client, offer: dict[str, Any], worker: int, processes: Processes, place: Place
+    ) -> None:
+        self.id: int = offer["turn"]
+        self.wakes: list[dict[str, Any]] = offer["wakes"]
+        self.context: dict[str, Any] = offer["context"]
+        self.place = place
+        self.processes = processes
+        self.used_processes = False
+        self.ended: str | None = None  # why it was interrupted
+        self._client = client
+        self._fence = {"schema": protocol.SCHEMA, "attempt": offer["attempt"], "worker": worker}
+        self._given: list[dict[str, Any]] = offer["steps"]
+        self._at = 0  # the next step's number
+        self._calls = 0
+        self._same: dict[str, int] = {}  # how often a host tool was called with equal arguments
+        self._events: list[dict[str, str]] = []
+        self._confirmed = False
+        self._interrupted = threading.Event()
+
+    # ---- being ended
+
+    def interrupt(self, why: str) -> None:
+        """End what runs now. The first reason stands."""
+        self.ended = self.ended or why
+        self._interrupted.set()
+        self.processes.kill(self.id)
+
+    def check(self) -> None:
+        if self._interrupted.is_set():
+            raise Stopped(self.ended)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless the turn is stopped."""
+        self.flush()
+        self._interrupted.wait(seconds)
+        self.check()
+
+    def start(self, argv: list[str]) -> Any:
+        """A command of this turn, in `work/`. Raises OSError."""
+        self.check()
+        self.used_processes = True
+        environment = {**os.environ, "CLAWD_TOKEN": self.place.token}
+        process = self.processes.start(self.id, argv, self.place.work, environment)
+        if self._interrupted.is_set():  # it was started while the stop arrived
+            self.processes.kill(self.id)
+        return process
+
+    # ---- telling the daemon
+
+    def say(self, text: str) -> None:
+        """Show text while the turn goes on. It travels with the next call that may take time, or not at all when the
+        turn ends first: then the final text says it."""
+        for at in range(0, len(text), 8000):
+            self._events.append({"type": "delta", "text": text[at : at + 8000]})
+
+    def flush(self) -> None:
+        """Confirm that the turn arrived, and send what was said since. Before anything that may take time."""
+        while self._events or not self._confirmed:
+            self._post_events(self._client, self._events[:1])
+            self._confirmed = True
+            del self._events[:1]
+
+    def beat(self, client: protocol.Client) -> None:
+        """Renew the lease, from the heart's own thread."""
+        self._post_events(client, [])
+
+    def _post_events(self, client: protocol.Client, events: list[dict[str, str]]) -> None:
+        client.call("POST", protocol.EVENTS.format(turn=self.id), {**self._fence, "events": events})
+
+    def final(self, answer: Answer) -> None:
+        error = answer.error
+        if not error and not answer.text.strip() and not answer.more.get("files") and answer.stop_reason == "end":
+            error = "The agent ended without saying anything."
+        body = {
+            **self._fence,
+            "text": cut_text(answer.text),
+            "files": [],
+            "usage": None,
+            "stop_reason": answer.stop_reason,
+            "error": error or None,
+            "shown": [wake["id"] for wake in self.wakes],
+            "model": None,
+            "notes": None,
+            **answer.more,
+        }
+        self._client.call("POST", protocol.FINAL.format(turn=self.id), body)
+
+    # ---- rounds
+
+    def round(self, text: str, calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
+        """Say `text` and call tools: durable before they run, each result after. Gives the results' texts."""
+        from agent import tools
+
+        message = self._replayed()
+        resumed = message is not None
+        if message is None:
+            message = {"role": "assistant", "content": cut_text(text), "tool_calls": [], "at": self.now()}
+            for number, (name, arguments) in enumerate(calls, self._calls):
+                function = {"name": name, "arguments": json.dumps(arguments)}
+                message["tool_calls"].append(
+                    {"id": f"call_{self.id}_{number}", "type": "function", "function": function}
+                )
+            self.say(text)
+            self._step(message)
+        results = []
+        for call in message["tool_calls"]:
+            self._calls += 1
+            name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
+            nth = self._count(name, arguments)
+            result = self._replayed()
+            if result is None:
+                self.check()
+                content = tools.run(self, name, arguments, nth, resumed)
+                self.check()
+                resumed = False
+                result = {"role": "tool", "tool_call_id": call["id"], "content": content, "at": self.now()}
+                self._step(result)
+            results.append(str(result["content"]))
+        return results
+
+    def host_tool(self, name: str, arguments: dict[str, Any], nth: int) -> str:
+        """Call a tool of the daemon; a refusal is a sentence too."""
+        if not name.replace("_", "").isalnum() or not name.isascii():
+            return f"[there is no tool {name!r}]"
+        body = {**self._fence, "turn": self.id, "arguments": arguments, "nth": nth}
+        self.flush()
+        while True:
+            try:
+                answer = self._client.call("POST", protocol.TOOL.format(name=name), body)
+            except protocol.Refused as refusal:
+                if refusal.status == 429:
+                    self.pause(1 / protocol.CALLS_PER_SECOND)
+                    continue
+                return f"[{name} was refused: {refusal.message}]"
+            return json.dumps((answer or {}).get("result"), ensure_ascii=False)
+
+    def replaying(self) -> bool:
+        """Whether an earlier attempt came further than this one has."""
+        return self._at < len(self._given)
+
+    def now(self) -> str:
+        """RFC 3339, in the daemon's own offset."""
+        return rfc3339(time.time(), self.place.offset)
+
+    def _replayed(self) -> dict[str, Any] | None:
+        """The next of the given steps, if an earlier attempt came so far."""
+        if not self.replaying():
+            return None
+        self._at += 1
+        return self._given[self._at - 1]
+
+    def _step(self, message: dict[str, Any]) -> None:
+        self.flush()
+        shown = [wake["id"] for wake in self.wakes]
+        body = {**self._fence, "n": self._at, "message": message, "shown": shown}
+        self._client.call("POST", protocol.STEP.format(turn=self.id), body)
+        self._at += 1
+
+    def _count(self, name: str, arguments: dict[str, Any]) -> int:
+        key = name + json.dumps(arguments, sort_keys=True)
+        self._same[key] = self._same.get(key, -1) + 1
+        return self._same[key]
+
+
+def cut_text(text: str) -> str:
+    """At most what an answer may hold, in whole characters."""
+    text = protocol.clean(text)
+    data = text.encode()
+    if len(data) <= protocol.TEXT_BYTES:
+        return text
+    return data[: protocol.TEXT_BYTES - len(CUT.encode())].decode("utf-8", "ignore") + CUT
+
+
+def offset_of(clock: str) -> int:
+    """Seconds east of UTC of an RFC 3339 time; 0 when it ends in Z or cannot be read."""
+    zone = clock[-6:]
+    if len(clock) < 6 or zone[0] not in "+-" or zone[3] != ":" or not (zone[1:3] + zone[4:]).isdigit():
+        return 0
+    seconds = int(zone[1:3]) * 3600 + int(zone[4:]) * 60
+    return -seconds if zone[0] == "-" else seconds
+
+
+def rfc3339(at: float, offset: int) -> str:
+    """A moment (seconds since the epoch) as RFC 3339 to the millisecond."""
+    sign, minutes = "-" if offset < 0 else "+", abs(offset) // 60
+    local = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at + offset))
+    return f"{local}.{int(at * 1000) % 1000:03d}{sign}{minutes // 60:02d}:{minutes % 60:02d}"

@@ -1,0 +1,125 @@
+"""A run without its sandbox: the real server on a real socket, the real runner as a process of the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawd.files import Blobs
+from clawd.host.server import HostServer
+from clawd.host.tools import ToolContext, built_in
+from clawd.resources import shipped
+from clawd.turns.desk import Lease
+
+from .memory_desk import TOKEN, MemoryDesk
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Stage:
+    """A run's directory and desk; makes servers for it, and runners that speak to them."""
+
+    root: Path
+    desk: MemoryDesk = field(default_factory=MemoryDesk)
+    port: int = field(default_factory=free_port)
+    runners: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    sent: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
+    second_hellos: int = 0
+
+    @property
+    def socket(self) -> Path:
+        return self.root / "socket" / "s"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "group" / "work"
+
+    def server(self, run: str = "r1", **changes: Any) -> HostServer:
+        def enqueue(
+            tx: object, effect: int, *, kind: str, text: str, blob: str | None = None, name: str | None = None
+        ) -> None:
+            self.sent.append((kind, text, blob, name))
+
+        def context(lease: Lease) -> ToolContext:
+            return ToolContext(lease, self.work, Blobs(self.root / "blobs"), enqueue, 1 << 20)
+
+        def second_hello() -> None:
+            self.second_hellos += 1
+
+        options: dict[str, Any] = {
+            "owns": lambda pid: True,
+            "uid": None,
+            "desk": self.desk,
+            "tools": built_in(),
+            "context": context,
+            "token_ok": lambda run, token: token == TOKEN,
+            "on_second_hello": second_hello,
+        }
+        return HostServer(run, self.socket, **{**options, **changes})
+
+    def runner(self, python: str = sys.executable) -> subprocess.Popen[bytes]:
+        entry = shipped("containers") / "agent" / "runner.py"
+        command = [python, "-I", "-B", str(entry), "--socket", str(self.socket)]
+        command += ["--group", str(self.root / "group"), "--port", str(self.port)]
+        process = subprocess.Popen(command, env={**os.environ, "CLAWD_STAGE": str(self.root)})
+        self.runners.append(process)
+        return process
+
+    def processes(self) -> list[int]:
+        """What a runner of this stage started and is still there, by the mark in its environment; not runner or
+        forwarder, which hide theirs."""
+        mark, found = f"CLAWD_STAGE={self.root}".encode(), []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if (
+                        mark in (entry / "environ").read_bytes().split(b"\0")
+                        and b"runner.py" not in (entry / "cmdline").read_bytes()
+                    ):
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+    def kill(self, runner: subprocess.Popen[bytes]) -> None:
+        """The sandbox dies: the runner and everything that it started."""
+        runner.kill()
+        runner.wait()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    # A short path: the name of a Unix socket holds 107 bytes.
+    root = Path(tempfile.mkdtemp(prefix="clawd-"))
+    made = Stage(root)
+    made.work.mkdir(parents=True)
+    yield made
+    for runner in made.runners:
+        made.kill(runner)
+    shutil.rmtree(root)
+
+
+Poll = Callable[[Callable[[], Any]], Any]

@@ -1,0 +1,437 @@
+"""The run's socket, tried with raw requests: who may speak, what may be said, and that nothing malformed hurts."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clawd.errors import ClawdError, StorageError
+from clawd.host import bodies
+
+from .conftest import Stage
+from .memory_desk import TOKEN, HeldTurn, MemoryDesk
+
+pytestmark = pytest.mark.anyio
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+HELLO = {"schema": 1, "version": "1", "engine": "offline", "pid": 1}
+FENCE = {"schema": 1, "attempt": 1, "worker": 0}
+STEP = {**FENCE, "n": 0, "message": {"role": "assistant", "content": "x", "at": "now"}, "shown": []}
+FINAL = {**FENCE, "text": "bye"}
+
+
+async def raw(stage: Stage, data: bytes) -> tuple[int, dict[str, Any]]:
+    """Send bytes on a new connection; the status and JSON of the first answer."""
+    reader, writer = await asyncio.open_unix_connection(str(stage.socket))
+    try:
+        with anyio.fail_after(10):
+            writer.write(data)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            return int(head.split()[1]), json.loads(await reader.readexactly(length))
+    finally:
+        writer.close()
+
+
+async def ask(
+    stage: Stage, method: str, target: str, body: Any = None, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, Any]]:
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    lines = [f"{method} {target} HTTP/1.1", "Host: x", f"Content-Length: {len(data)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    return await raw(stage, "\r\n".join(lines).encode() + b"\r\n\r\n" + data)
+
+
+async def code(stage: Stage, *request: Any, **more: Any) -> tuple[int, str]:
+    """Status and error code of an answer."""
+    status, answer = await ask(stage, *request, **more)
+    assert answer["schema"] == 1 and (status == 200 or answer["message"])
+    return status, answer.get("error", "")
+
+
+async def live(stage: Stage) -> HeldTurn:
+    """This process says hello and claims a turn."""
+    assert (await ask(stage, "POST", bodies.HELLO, HELLO))[0] == 200
+    turn = stage.desk.submit("hi")
+    status, offer = await ask(stage, "GET", "/host/v1/turn?wait=1&worker=0")
+    assert (status, offer["turn"], offer["attempt"]) == (200, turn.id, 1)
+    return turn
+
+
+def elsewhere(stage: Stage, request: bytes) -> bytes:
+    """The answer that another process gets."""
+    program = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+        "s.sendall(sys.stdin.buffer.read()); sys.stdout.buffer.write(s.recv(65536))"
+    )
+    command = [sys.executable, "-I", "-c", program, str(stage.socket)]
+    return subprocess.run(command, input=request, capture_output=True, check=True, timeout=20).stdout
+
+
+# ---- who may speak
+
+
+async def test_the_socket_is_for_one_user(stage: Stage) -> None:
+    async with stage.server():
+        assert stage.socket.stat().st_mode & 0o777 == 0o600
+        assert stage.socket.parent.stat().st_mode & 0o777 == 0o711
+        assert [path.name for path in stage.socket.parent.iterdir()] == ["s"]
+
+
+async def test_the_first_hello_fixes_the_runner_and_a_second_ends_the_run(stage: Stage) -> None:
+    async with stage.server() as server:
+        assert (await ask(stage, "POST", bodies.HELLO, HELLO))[1]["token"] == TOKEN
+        assert server.runner is not None and server.runner.pid == os.getpid()
+        assert await code(stage, "POST", bodies.HELLO, HELLO) == (403, "second_hello")
+        assert stage.second_hellos == 1 and len(stage.desk.hellos) == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["GET /host/v1/turn?wait=0&worker=0", "GET /host/v1/control?wait=0", "POST /host/v1/turn/1/final"]
+)
+async def test_the_turn_protocol_is_taken_from_the_runner_alone(stage: Stage, line: str) -> None:
+    async with stage.server():
+        method, target = line.split()
+        assert await code(stage, method, target) == (403, "not_the_runner")
+        await live(stage)
+        request = f"{line} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
+        answer = await anyio.to_thread.run_sync(elsewhere, stage, request)
+        assert answer.startswith(b"HTTP/1.1 403") and b"not_the_runner" in answer
+
+
+async def test_a_process_of_another_sandbox_is_refused(stage: Stage) -> None:
+    async with stage.server(owns=lambda pid: pid != os.getpid()):
+        assert await code(stage, "POST", bodies.HELLO, HELLO) == (403, "not_this_sandbox")
+        assert stage.desk.hellos == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a socket away")
+async def test_a_process_of_another_user_is_refused(stage: Stage) -> None:
+    async with stage.server(uid=64_001):
+        assert stage.socket.stat().st_uid == 64_001
+        assert await code(stage, "POST", bodies.HELLO, HELLO) == (403, "not_this_sandbox")
+
+
+async def test_connections_are_counted(stage: Stage) -> None:
+    async with stage.server():
+        idle = [await asyncio.open_unix_connection(str(stage.socket)) for _ in range(bodies.CONNECTIONS)]
+        with anyio.fail_after(10):
+            while (await code(stage, "GET", "/"))[0] != 503:
+                await anyio.lowlevel.checkpoint()
+        for _, writer in idle:
+            writer.close()
+        with anyio.fail_after(10):
+            while await code(stage, "GET", "/") != (404, "not_found"):
+                await anyio.lowlevel.checkpoint()
+
+
+# ---- turns
+
+
+async def test_a_lost_answer_loses_no_turn(stage: Stage) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        status, offer = await ask(stage, "GET", "/host/v1/turn?wait=1&worker=0")
+        assert (status, offer["turn"]) == (200, turn.id)
+
+
+async def test_a_poll_ends_with_its_connection(stage: Stage) -> None:
+    async with stage.server():
+        await ask(stage, "POST", bodies.HELLO, HELLO)
+        _, writer = await asyncio.open_unix_connection(str(stage.socket))
+        writer.write(b"GET /host/v1/turn?wait=300&worker=7 HTTP/1.1\r\nHost: x\r\n\r\n")
+        await stage.desk.until(lambda: stage.desk.polls == 1)
+        writer.close()
+        await writer.wait_closed()
+        with anyio.fail_after(10):
+            while len(asyncio.all_tasks()) > 2:  # the connection's and the poll's are gone
+                await anyio.sleep(0.001)
+        turn = stage.desk.submit("hi")
+        await ask(stage, "GET", "/host/v1/turn?wait=1&worker=0")
+        assert turn.lease is not None and turn.lease.worker == 0
+
+
+async def test_final_is_accepted_once_and_a_replay_is_answered_alike(stage: Stage) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        target = f"/host/v1/turn/{turn.id}/final"
+        assert await ask(stage, "POST", target, FINAL) == (200, {"schema": 1})
+        assert await ask(stage, "POST", target, {**FINAL, "text": "other"}) == (200, {"schema": 1})
+        assert turn.final is not None and turn.final.text == "bye"
+        assert await code(stage, "POST", target, {**FINAL, "attempt": 2}) == (409, "lease_lost")
+        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/step", STEP) == (409, "lease_lost")
+
+
+async def test_a_turn_hears_of_its_stop(stage: Stage) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        stage.desk.stop(turn)
+        heard = {"schema": 1, "control": [{"turn": turn.id, "action": "stop", "wakes": []}]}
+        assert await ask(stage, "GET", "/host/v1/control?wait=1") == (200, heard)
+        assert await ask(stage, "GET", f"/host/v1/turn/{turn.id}/more?attempt=1&worker=0") == (200, heard)
+
+
+# ---- host tools
+
+SEND = {"schema": 1, "arguments": {"text": "hello"}}
+TARGET = "/host/v1/tools/send_message"
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "Basic !!", "Digest x", "Basic " + "x" * 999])
+async def test_tools_need_the_token(stage: Stage, header: str | None) -> None:
+    async with stage.server():
+        await live(stage)
+        headers = {"Authorization": header} if header else {}
+        assert await code(stage, "POST", TARGET, SEND, headers=headers) == (403, "no_token")
+
+
+async def test_no_turn_no_road(stage: Stage) -> None:
+    async with stage.server():
+        assert await code(stage, "POST", TARGET, SEND, headers=BEARER) == (403, "no_turn")
+        turn = await live(stage)
+        assert await code(stage, "POST", TARGET, {**SEND, "turn": 77}, headers=BEARER) == (403, "no_turn")
+        assert (await code(stage, "POST", TARGET, SEND, headers=BEARER))[0] == 200
+        await ask(stage, "POST", f"/host/v1/turn/{turn.id}/final", FINAL)
+        assert await code(stage, "POST", TARGET, SEND, headers=BEARER) == (403, "no_turn")
+
+
+@pytest.mark.parametrize("user", [f"clawd:{TOKEN}", f"{TOKEN}:"])
+async def test_the_token_may_be_user_information(stage: Stage, user: str) -> None:
+    async with stage.server():
+        await live(stage)
+        headers = {"Authorization": "Basic " + base64.b64encode(user.encode()).decode()}
+        assert (await code(stage, "POST", TARGET, SEND, headers=headers))[0] == 200
+
+
+async def test_equal_calls_are_told_apart_by_their_number(stage: Stage) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        for nth in (0, 0, 1):
+            body = {**SEND, "turn": turn.id, "attempt": 1, "worker": 0, "nth": nth}
+            status, answer = await ask(stage, "POST", TARGET, body, BEARER)
+            assert (status, answer["result"]) == (200, {"queued": "message"})
+        assert len(stage.sent) == 2
+        stale = {**SEND, "turn": turn.id, "attempt": 9, "worker": 0}
+        assert await code(stage, "POST", TARGET, stale, headers=BEARER) == (409, "lease_lost")
+
+
+async def test_another_process_of_the_sandbox_uses_the_live_turn(stage: Stage) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        for named in ({}, {"turn": turn.id}):
+            data = json.dumps({**SEND, **named, "nth": len(stage.sent)}).encode()
+            head = f"POST {TARGET} HTTP/1.1\r\nHost: x\r\n{'Authorization'}: Bearer {TOKEN}\r\n"
+            request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+            answer = await anyio.to_thread.run_sync(elsewhere, stage, request)
+            assert answer.startswith(b"HTTP/1.1 200")
+        assert len(stage.sent) == 2
+        stage.desk.submit("another")
+        await ask(stage, "GET", "/host/v1/turn?wait=1&worker=1")
+        assert await code(stage, "POST", TARGET, SEND, headers=BEARER) == (403, "no_turn")  # which of the two?
+
+
+async def test_a_tool_refuses_in_sentences(stage: Stage) -> None:
+    async with stage.server():
+        await live(stage)
+
+        async def call(name: str, arguments: Any) -> tuple[int, str]:
+            body = {"schema": 1, "arguments": arguments}
+            return await code(stage, "POST", f"/host/v1/tools/{name}", body, headers=BEARER)
+
+        assert await call("rm", {}) == (404, "no_tool")
+        assert await call("send_message", {"text": 5}) == (400, "arguments")
+        assert await call("send_message", {"text": "x", "chat": "other"}) == (400, "arguments")
+        assert await call("send_message", {"text": " "}) == (422, "refused")
+        assert await call("send_file", {"path": "../../secret"}) == (422, "refused")
+        assert await call("send_file", {"path": "missing"}) == (422, "refused")
+        assert stage.sent == []
+
+
+async def test_a_repeated_call_gets_its_first_result_though_the_file_is_gone(stage: Stage) -> None:
+    async with stage.server():
+        await live(stage)
+        (stage.work / "a.txt").write_text("hello")
+        body = {"schema": 1, "arguments": {"path": "a.txt"}}
+        first = await ask(stage, "POST", "/host/v1/tools/send_file", body, BEARER)
+        (stage.work / "a.txt").unlink()
+        assert first[0] == 200 and await ask(stage, "POST", "/host/v1/tools/send_file", body, BEARER) == first
+
+
+async def test_calls_are_rationed(stage: Stage) -> None:
+    class Still:
+        at = 5.0
+
+        def monotonic(self) -> float:
+            return self.at
+
+    clock = Still()
+    async with stage.server(clock=clock):
+        await live(stage)
+        for _ in range(bodies.CALLS_PER_SECOND):
+            assert (await code(stage, "POST", TARGET, SEND, headers=BEARER))[0] == 200
+        assert await code(stage, "POST", TARGET, SEND, headers=BEARER) == (429, "too_fast")
+        clock.at += 1
+        assert (await code(stage, "POST", TARGET, SEND, headers=BEARER))[0] == 200
+
+
+# ---- what may be said
+
+MALFORMED: dict[str, Any] = {
+    "empty": b"",
+    "no json": b"{",
+    "a list": b"[]",
+    "not utf-8": b'{"schema":1,"a":"\xff"}',
+    "utf-16": json.dumps(FINAL).encode("utf-16"),
+    "nan": b'{"schema":1,"attempt":NaN}',
+    "endless number": b'{"schema":1,"attempt":' + b"9" * 5000 + b"}",
+    "deep": b'{"schema":1,"notes":' + b"[" * 40 + b"]" * 40 + b"}",
+    "very deep": b"[" * 100_000,
+    "nul": {**FINAL, "text": "a\0b"},
+    "half a character": {**FINAL, "text": "\ud800"},
+    "half a character in a key": {**FINAL, "notes": {"\udfff": 1}},
+    "unknown field": {**FINAL, "group": "other"},
+    "missing field": FENCE,
+    "text for a number": {**FINAL, "attempt": "1"},
+    "bool for a number": {**FINAL, "attempt": True},
+    "negative": {**FINAL, "attempt": -1},
+    "negative money": {**FINAL, "usage": {"usd": -1.0}},
+    "compressed": b"\x1f\x8b\x08\x00",
+}
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+async def test_what_is_malformed_is_400(stage: Stage, body: Any) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/final", body) == (400, "malformed")
+        assert turn.final is None
+
+
+@pytest.mark.parametrize("schema", [0, 2, "1", True, None, 1.0])
+async def test_another_schema_is_409(stage: Stage, schema: Any) -> None:
+    async with stage.server():
+        assert await code(stage, "POST", bodies.HELLO, {**HELLO, "schema": schema}) == (409, "proto")
+        turn = await live(stage)
+        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/final", {"schema": schema}) == (409, "proto")
+
+
+async def test_bodies_are_bounded(stage: Stage) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        events = {**FENCE, "events": [{"type": "delta", "text": "x" * bodies.EVENTS_BYTES}]}
+        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/events", events) == (413, "too_large")
+        long = {**FINAL, "text": "é" * (bodies.TEXT_BYTES // 2 + 1)}
+        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/final", long) == (413, "too_large")
+        big = {"schema": 1, "arguments": {"text": "x" * bodies.TOOL_BYTES}}
+        assert await code(stage, "POST", TARGET, big, headers=BEARER) == (413, "too_large")
+        head = f"POST /host/v1/turn/{turn.id}/events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        chunked = head + b"20000\r\n" + b" " * 0x20000 + b"\r\n0\r\n\r\n"
+        status, answer = await raw(stage, chunked)
+        assert (status, answer["error"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status", "error"),
+    [
+        ("GET", "/svc/github/user", 403, "not_built"),
+        ("POST", "/mcp", 403, "not_built"),
+        ("GET", "http://example.test/", 403, "not_built"),
+        ("CONNECT", "example.test:443", 403, "not_built"),
+        ("GET", "/", 404, "not_found"),
+        ("GET", bodies.HELLO, 404, "not_found"),
+        ("DELETE", "/host/v1/turn", 404, "not_found"),
+        ("GET", "/host/v1/turn/x/more", 404, "not_found"),
+        ("GET", "/host/v1/turn/²/more", 400, "malformed"),
+        ("POST", "/host/v1/turn/1/nothing", 404, "not_found"),
+        ("GET", "/host/v1/turn", 400, "malformed"),
+        ("GET", "/host/v1/turn?wait=nan&worker=0", 400, "malformed"),
+        ("GET", "/host/v1/turn?wait=-1&worker=0", 400, "malformed"),
+        ("GET", "/host/v1/turn?wait=1&worker=0&worker=1", 400, "malformed"),
+        ("GET", "/host/v1/control?wait=1&a=1", 400, "malformed"),
+    ],
+)
+async def test_where_requests_go(stage: Stage, method: str, target: str, status: int, error: str) -> None:
+    async with stage.server():
+        await live(stage)
+        assert await code(stage, method, target) == (status, error)
+
+
+async def test_what_is_no_http_is_400(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    async with stage.server():
+        for data in (b"secret\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n", b"GET / HTTP/1.1\r\nsecret\r\n\r\n"):
+            status, answer = await raw(stage, data)
+            assert (status, answer["error"]) == (400, "malformed")
+    assert "secret" not in caplog.text
+
+
+async def test_errors_of_the_desk_are_answers(stage: Stage) -> None:
+    class Failing(MemoryDesk):
+        error: Exception
+
+        async def events(self, lease: Any, events: Any) -> None:
+            raise self.error
+
+    stage.desk = desk = Failing()
+    async with stage.server():
+        turn = await live(stage)
+        for error, expected in (
+            (StorageError("the disk is full"), (503, "storage")),
+            (ClawdError("too many"), (422, "refused")),
+            (RuntimeError("secret"), (500, "internal")),
+        ):
+            desk.error = error
+            status, answer = await ask(stage, "POST", f"/host/v1/turn/{turn.id}/events", {**FENCE, "events": []})
+            assert (status, answer["error"]) == expected and "secret" not in str(answer)
+
+
+# ---- anything at all
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+FIELDS = sorted(
+    {
+        field.alias or name
+        for model in (bodies.Hello, bodies.Step, bodies.Events, bodies.FinalBody, bodies.ToolBody)
+        for name, field in model.model_fields.items()
+    }
+)
+NEAR = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=8).map(lambda body: {**STEP, **FINAL, **body})
+ONE_OFF = st.tuples(st.sampled_from([STEP, FINAL, SEND, HELLO]), st.sampled_from(FIELDS), JSON).map(
+    lambda drawn: {**drawn[0], drawn[1]: drawn[2]}
+)
+BODY = st.binary(max_size=60) | (JSON | NEAR | ONE_OFF).map(lambda value: json.dumps(value).encode())
+VERB = st.sampled_from(
+    ["turn/1/step", "turn/1/events", "turn/1/final", "tools/send_message", "tools/send_file", "hello"]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(requests=st.lists(st.tuples(VERB, BODY), min_size=1, max_size=8))
+def test_no_body_is_an_internal_error(requests: list[tuple[str, bytes]]) -> None:
+    async def main() -> None:
+        with tempfile.TemporaryDirectory(prefix="clawd-") as directory:
+            stage = Stage(Path(directory), port=0)
+            stage.work.mkdir(parents=True)
+            async with stage.server():
+                await live(stage)
+                for verb, body in requests:
+                    status, answer = await ask(stage, "POST", f"/host/v1/{verb}", body, BEARER)
+                    assert status in (200, 400, 403, 404, 409, 413, 422, 429), answer
+
+    anyio.run(main)

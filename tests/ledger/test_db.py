@@ -1,0 +1,139 @@
+"""The file: atomic, durable, committed together, and plain about what is wrong with it."""
+
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from clawd.errors import LedgerCorrupt, StorageError
+from clawd.ledger.db import Ledger, Transaction, schema_version
+
+
+def groups_of(ledger: Ledger) -> list[str]:
+    return [row["name"] for row in ledger.tx(lambda tx: tx.all("SELECT name FROM grp ORDER BY number"))]
+
+
+def add(tx: Transaction, number: int) -> None:
+    tx.insert("grp", name=f"g{number}", folder=f"g{number}", number=number, made="now")
+
+
+@pytest.mark.anyio
+async def test_many_at_once_are_all_carried_out_and_a_bad_one_alone_is_undone(ledger: Ledger) -> None:
+    outcomes: dict[int, object] = {}
+
+    async def one(number: int) -> None:
+        def work(tx: Transaction) -> None:
+            add(tx, number)
+            if number % 10 == 0:
+                raise RuntimeError(number)
+            if number % 10 == 5:
+                add(tx, number)  # breaks a unique constraint
+
+        try:
+            await ledger.do(work)
+        except (RuntimeError, sqlite3.IntegrityError) as error:
+            outcomes[number] = type(error)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(one, number)
+    assert len(groups_of(ledger)) == 80
+    assert set(outcomes.values()) == {RuntimeError, sqlite3.IntegrityError} and len(outcomes) == 20
+
+
+@pytest.mark.anyio
+async def test_what_was_answered_is_on_the_disk(ledger: Ledger, tmp_path: Path) -> None:
+    await ledger.do(lambda tx: add(tx, 1))
+    reader = Ledger.read_only(tmp_path / "ledger.db")
+    assert groups_of(reader) == ["g1"]
+    reader.close()
+
+
+def test_a_reader_cannot_write(ledger: Ledger, tmp_path: Path) -> None:
+    reader = Ledger.read_only(tmp_path / "ledger.db")
+    with pytest.raises(StorageError):
+        reader.tx(lambda tx: add(tx, 1))
+    reader.close()
+
+
+@pytest.mark.parametrize("damage", [b"this is no database" * 300, b""])
+def test_a_damaged_file_is_kept_and_refused(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = Ledger.open(path)
+    for number in range(200):
+        ledger.tx(lambda tx, number=number: add(tx, number))  # type: ignore[misc]
+    ledger.close()
+    content = path.read_bytes()
+    damaged = damage or content[:4096] + b"\xff" * 8192 + content[12288:]
+    path.write_bytes(damaged)
+    with pytest.raises(LedgerCorrupt, match="doctor --recover"):
+        Ledger.open(path)
+    assert path.read_bytes() == damaged
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    Ledger.open(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {schema_version() + 1}")
+    connection.close()
+    for opening in (Ledger.open, Ledger.read_only):
+        with pytest.raises(LedgerCorrupt, match="newer clawd"):
+            opening(path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_says_so_loses_nothing_and_recovers(small_disk: Path) -> None:
+    ledger = Ledger.open(small_disk / "ledger.db")
+    ledger.tx(lambda tx: add(tx, 1))
+    hog = small_disk / "hog"
+    with hog.open("wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+    written = 0
+    with pytest.raises(StorageError, match="full"):
+        for number in range(2, 100_000):  # the ballast lets some through
+            ledger.tx(
+                lambda tx, number=number: tx.insert(
+                    "grp", name=f"g{number}", folder="x" * 4000 + str(number), number=number, made=""
+                )
+            )  # type: ignore[misc]
+            written = number
+    assert written >= 2 and not (small_disk / "ballast").exists()
+    hog.unlink()
+    ledger.tx(lambda tx: add(tx, 200_000))
+    assert groups_of(ledger)[0] == "g1" and groups_of(ledger)[-1] == "g200000"
+    assert len(groups_of(ledger)) == written + 1
+    ledger.close()
+
+
+def test_a_backup_is_made_before_a_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clawd.ledger import db
+
+    migrations = tmp_path / "migrations"
+    shutil.copytree(db._MIGRATIONS, migrations)
+    path = tmp_path / "ledger.db"
+    ledger = Ledger.open(path)
+    ledger.tx(lambda tx: add(tx, 1))
+    ledger.close()
+    (migrations / "9999.sql").write_text("ALTER TABLE grp ADD COLUMN colour TEXT;")
+    monkeypatch.setattr(db, "_MIGRATIONS", migrations)
+    ledger = Ledger.open(path, tmp_path)
+    assert groups_of(ledger) == ["g1"]
+    assert ledger.tx(lambda tx: tx.one("SELECT colour FROM grp")) is not None
+    ledger.close()
+    backup = sqlite3.connect(tmp_path / "ledger-1.db")
+    assert backup.execute("SELECT name FROM grp").fetchall() == [("g1",)]
+    backup.close()

@@ -1,0 +1,74 @@
+"""Names of files from names that others chose."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawd import ids
+from clawd.errors import UsageError
+from clawd.sessions.names import choose_stem
+from tests.sessions.strategies import steady
+
+
+@pytest.mark.parametrize(
+    ("id", "name"),
+    [
+        ("mmkr:agent-1", "mmkr_agent-1"),
+        ("telegram:-100123", "telegram_-100123"),
+        ("../../x", "______x"),
+        ("日本 é", "日本_é"),
+        ("slack:T012/C345", "slack_T012_C345"),
+    ],
+)
+def test_safe_name_is_pythonclaws(id: str, name: str) -> None:
+    assert ids.safe_name(id) == name == ids.session_stem(id, taken=False)
+
+
+@steady
+@given(st.lists(st.text(st.sampled_from("aAéÉßs:/_- ~.\u0301"), min_size=1, max_size=6), unique=True, max_size=12))
+def test_two_ids_never_share_a_stem(names: list[str]) -> None:
+    taken: list[str] = []
+    for name in names:
+        taken.append(choose_stem(name, taken))
+    assert len({ids.folded(stem) for stem in taken}) == len(names)
+
+
+@steady
+@given(st.text(st.characters(), min_size=1, max_size=400), st.booleans())
+def test_a_stem_is_a_safe_file_name(id: str, taken: bool) -> None:
+    stem = ids.session_stem(id, taken)
+    assert len(stem.encode("utf-8", "replace")) <= ids.STEM_BYTES
+    assert "/" not in stem and "\0" not in stem and stem not in ("", ".", "..")
+    assert ("~" in stem) == (taken or len(ids.safe_name(id).encode("utf-8", "replace")) > ids.STEM_BYTES)
+
+
+@pytest.mark.parametrize("id", ["", " ", "a\nb", "a\x00", "a\u2028", "a\ud800", "x" * 1025])
+def test_session_ids_that_are_refused(id: str) -> None:
+    with pytest.raises(UsageError):
+        ids.check_session_id(id)
+
+
+@pytest.mark.parametrize("id", ["x", "mmkr:agent-1", "日本:é", "x" * 1024, "a <b>"])
+def test_session_ids_that_are_taken(id: str) -> None:
+    assert ids.check_session_id(id) == id
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-a", "_a", "a b", "é", "x" * 65, "shared", "State", "a\n"])
+def test_group_names_that_are_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        ids.folder_name(name)
+
+
+@pytest.mark.parametrize("name", ["main", "A", "0-_", "x" * 64])
+def test_group_names_that_are_taken(name: str) -> None:
+    assert ids.folder_name(name) == name
+
+
+def test_segments() -> None:
+    assert [ids.segment_id("main", n) for n in (1, 2, 3)] == ["main", "main.2", "main.3"]
+
+
+def test_new_ids_are_safe_and_new() -> None:
+    made = {ids.new_id() for _ in range(100)}
+    assert len(made) == 100
+    assert all(len(id) == 16 and ids.safe_name(id) == id for id in made)
