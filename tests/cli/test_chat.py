@@ -170,7 +170,7 @@ class Typing:
     def until(self, text: str, after: str = "") -> None:
         """Wait until `text` is seen, behind the last `after`."""
         deadline = time.monotonic() + 30
-        while after not in self.seen or text not in self.seen[self.seen.rindex(after) + len(after) :]:
+        while after not in self.seen or text not in (self.seen.rpartition(after)[2] if after else self.seen):
             ready, _, _ = select.select([self.terminal], [], [], deadline - time.monotonic())
             assert ready, self.seen
             self.seen += os.read(self.terminal, 65536).decode("utf-8", "replace")

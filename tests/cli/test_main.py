@@ -88,7 +88,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_version_imports_next_to_nothing() -> None:
-    code = "import sys; sys.argv=['clawd','--version']; import clawd.__main__ as m; m.main(); print(*sys.modules)"
+    code = "import sys, clawd.__main__ as m; sys.argv[1:] = ['--version']; m.main(); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment(), cwd=ROOT
     )

@@ -74,7 +74,9 @@ class StandIn:
     async def answer(self, row: dict[str, Any]) -> None:
         turn, word = row["id"], row["text"].split()[0]
         session = row["thread"] or SESSION
-        state, reply, error = "recorded", f"you said {row['text']}", None
+        state = "recorded"
+        reply: str | None = f"you said {row['text']}"
+        error: str | None = None
         if word == "slow":
             return
         if word == "/stop":
@@ -109,17 +111,15 @@ class StandIn:
         self.signals.emit(News("turn", "main", session, {"turn": turn, "state": state}))
 
     def outgoing(self, row: dict[str, Any]) -> list[Outgoing]:
-        outcome = row["outcome"]
-        common = {"channel": "terminal", "chat": row["chat"], "thread": row["thread"], "turn": row["id"]}
-        first = row["id"] * 10
-        text = outcome["reply"] or outcome["error"]
-        kind = "text" if outcome["reply"] else "notice"
-        sent = [Outgoing(delivery=first, kind=kind, text=text, nonce=f"n{first}", **common)]  # type: ignore[arg-type]
-        if outcome["files"]:
+        outcome, first = row["outcome"], row["id"] * 10
+        common: dict[str, Any] = {"channel": "terminal", "chat": row["chat"], "thread": row["thread"]}
+        common |= {"turn": row["id"], "nonce": f"n{first}"}
+        sent = [Outgoing(delivery=first, kind="text", text=outcome["reply"], **common)]
+        if not outcome["reply"]:
+            sent = [Outgoing(delivery=first, kind="notice", text=outcome["error"], **common)]
+        for name in outcome["files"]:
             path = self.file.parent / "blobs" / "abc"
-            sent.append(
-                Outgoing(delivery=first + 1, kind="file", text="", nonce="f", path=path, name="milk.txt", **common)  # type: ignore[arg-type]
-            )
+            sent.append(Outgoing(delivery=first + 1, kind="file", text="", path=path, name=name, **common))
         return sent
 
     async def outcome(self, message: int) -> dict[str, Any] | None:

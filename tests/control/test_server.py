@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -171,7 +172,7 @@ async def test_exec_ends_when_its_client_goes_away(tmp_path: Path) -> None:
     async with served(tmp_path):
         connection = wire.connect(tmp_path)
         line = wire.encode({"op": descriptors.OP, "params": {"group": "main", "argv": ["sleep", "1000"]}})
-        wire.socket.send_fds(connection, [line], [0, writing, writing])
+        socket.send_fds(connection, [line], [0, writing, writing])
         os.close(writing)
         connection.close()
         with anyio.fail_after(10):  # the pipe ends when the last process that holds it is gone
@@ -186,6 +187,6 @@ async def test_exec_ends_when_its_client_goes_away(tmp_path: Path) -> None:
 async def test_descriptors_come_with_a_command_only(tmp_path: Path, request_: dict[str, Any]) -> None:
     async with served(tmp_path):
         with wire.connect(tmp_path) as connection:
-            wire.socket.send_fds(connection, [wire.encode(request_)], [0, 1, 2])
+            socket.send_fds(connection, [wire.encode(request_)], [0, 1, 2])
             answer = wire.decode(await asyncio.to_thread(connection.recv, 65536))
     assert answer["error"]["code"] == 2
