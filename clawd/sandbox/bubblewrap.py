@@ -138,12 +138,7 @@ def processes_of(sandbox_id: str) -> list[Process]:
     """The processes that a sandbox's id names, as far as they can be of this boot: [outer bwrap, first
     inside]."""
     kind, *fields = sandbox_id.split(":")
-    if (
-        kind != "bwrap"
-        or len(fields) != 5
-        or fields[0] != boot()
-        or not all(field.isdigit() for field in fields[1:])
-    ):
+    if kind != "bwrap" or len(fields) != 5 or fields[0] != boot() or not all(field.isdigit() for field in fields[1:]):
         return []
     outer, outer_start, first, first_start = map(int, fields[1:])
     return [Process(outer, outer_start), Process(first, first_start)]

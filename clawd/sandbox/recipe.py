@@ -174,9 +174,7 @@ def launched(join: list[str], command: list[str]) -> list[str]:
     return ["/bin/sh", "-c", f'{script}shift {len(join)}; exec "$@"', "sh", *join, *command]
 
 
-def command(
-    spec: RunSpec, host: Host, entry: Iterable[str], args: int, seccomp: int, info: int | None
-) -> list[str]:
+def command(spec: RunSpec, host: Host, entry: Iterable[str], args: int, seccomp: int, info: int | None) -> list[str]:
     """The command line around `entry`, the arguments of Python. `args`, `seccomp` and `info` are descriptors;
     with `info`, into which bwrap writes who is first inside, the entry waits at the gate."""
     outer = [str(host.bwrap.path), "--args", str(args)]

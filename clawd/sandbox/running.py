@@ -24,9 +24,7 @@ from clawd.sandbox.protocol import Exit, RunSpec, SandboxLimits
 
 LOG_BYTES = 16 << 10
 KILL_SECONDS = 10.0
-_READ_PAUSE = (
-    0.01  # seconds between reads of the log: an agent that prints for ever costs us no more than this
-)
+_READ_PAUSE = 0.01  # seconds between reads of the log: an agent that prints for ever costs us no more than this
 _POLL = 0.005
 _STATUS_KILLED = (137, -9)
 
@@ -202,9 +200,7 @@ def command(
     except BaseException:
         os.close(filter_)
         raise
-    line = recipe.launched(
-        cgroup.join if cgroup else [], recipe.command(spec, host, entry, args, filter_, info)
-    )
+    line = recipe.launched(cgroup.join if cgroup else [], recipe.command(spec, host, entry, args, filter_, info))
     if host.kind == "scope":
         line = [*limits.scope_command(spec.limits, spec.uid is not None), *line]
     return line, [args, filter_]
