@@ -3,6 +3,7 @@ sandboxes, real sockets. Whatever a test starts is ended with it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,14 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from clawd.cli import writing
+from clawd.commands import looking
 from clawd.config.home import Home as Layout
 from clawd.control import wire
+from clawd.control.client import ControlClient
 from clawd.model import Block
 from clawd.sandbox.choose import install_id
 from clawd.sessions import reading
@@ -47,6 +52,10 @@ def until(what: Callable[[], T], seconds: float = DEADLINE) -> T:
 def call(name: str, **arguments: Any) -> dict[str, Any]:
     """A step of a script that calls one tool."""
     return {"text": f"calling {name}", "tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def _where(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in rows if all(row[key] == value for key, value in where.items())]
 
 
 class Home:
@@ -76,15 +85,9 @@ class Home:
         self.configure("scripted", sandbox=sandbox, more=more)
         (self.root / "script.json").write_text(json.dumps({"steps": steps}))
 
-    def session_file(self, group: str = "main", session: str | None = None) -> Path:
-        for row in self.json("session", "list"):
-            if row["session"] == (session or f"terminal:{group}"):
-                return Path(row["file"])
-        raise FileNotFoundError(session or group)
-
     def blocks(self, group: str = "main", session: str | None = None) -> list[Block]:
         """The session file, which must be without a fault."""
-        read = reading.load(self.session_file(group, session))
+        read = reading.load(looking.session_file(self.layout, session or f"terminal:{group}"))
         assert not read.errors
         return read.blocks
 
@@ -136,13 +139,29 @@ class Home:
         """`clawd chat` in the background."""
         return self.spawn("chat", *words, **env)
 
+    def say(self, text: str, group: str = "main", *, key: str | None = None, **opening: Any) -> dict[str, Any]:
+        """Send a message and go away without waiting for its reply; gives the receipt."""
+
+        async def send() -> dict[str, Any]:
+            async with asyncio.timeout(DEADLINE), ControlClient(self.layout.state) as client:
+                await client.call("chat.open", group=group, **opening)
+                return dict(await client.call("chat.send", text=text, platform_id=key or uuid.uuid4().hex))
+
+        return asyncio.run(send())
+
+    # What the commands show, by the functions behind them: asked often, a process for each answer would cost too much.
+
+    def ask(self, operation: str, **params: Any) -> Any:
+        """An operation of the running daemon."""
+        return writing.ask(self.layout, operation, **params)
+
     def messages(self, **where: Any) -> list[dict[str, Any]]:
         """`messages list`, those of which every named field has the given value."""
-        rows = self.json("messages", "list", "--limit", "1000")
-        return [row for row in rows if all(row[key] == value for key, value in where.items())]
+        return _where(looking.messages(self.layout, None, None, 1000), where)
 
     def deliveries(self, **where: Any) -> list[dict[str, Any]]:
-        return [row for row in self.json("deliveries", "list") if all(row[key] == value for key, value in where.items())]
+        """`deliveries list`, in the same way."""
+        return _where(looking.deliveries(self.layout), where)
 
     # ── the daemon ──
 
@@ -192,19 +211,22 @@ class Home:
     # ── what runs and what is left ──
 
     def sandboxed(self) -> list[int]:
-        """Every process that belongs to a sandbox of this home: it was started for it, or sees its files."""
-        mark, tree = f"XDG_RUNTIME_DIR={self.runtime}".encode(), f"{self.root}/".encode()
-        found = []
+        """Every living process of a sandbox of this home: it sees the home's files, or is the bwrap around one."""
+        tree = f"{self.root}/".encode()
+        found, parents, bwraps = set(), {}, set()
         for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            if not entry.name.isdigit():
                 continue
             with contextlib.suppress(OSError):
-                if (entry / "stat").read_text().rpartition(") ")[2][0] in "ZX":
-                    continue
-                bwrap = b"bwrap" in (entry / "cmdline").read_bytes()
-                if (bwrap and mark in (entry / "environ").read_bytes()) or tree in (entry / "mountinfo").read_bytes():
-                    found.append(int(entry.name))
-        return found
+                state, parent = (entry / "stat").read_text().rpartition(") ")[2].split()[:2]
+                parents[int(entry.name)] = int(parent)
+                if state not in "ZX" and tree in (entry / "mountinfo").read_bytes():
+                    found.add(int(entry.name))
+                if state not in "ZX" and b"bwrap" in (entry / "cmdline").read_bytes().partition(b"\0")[0]:
+                    bwraps.add(int(entry.name))
+        around = {parents[pid] for pid in found} & bwraps
+        begun = {pid for pid in bwraps if self.daemon is not None and parents[pid] == self.daemon.pid}
+        return sorted(found | around | begun)
 
     def runner(self, group: str = "main") -> int:
         """The pid of the group's runner."""
@@ -215,13 +237,13 @@ class Home:
         return int(self._sandbox(group)["id"].split(":")[2])
 
     def _sandbox(self, group: str) -> dict[str, Any]:
-        rows = [row for row in self.json("sandbox", "list") if row["group"] == group]
+        rows = [row for row in self.ask("sandbox.list") if row["group"] == group]
         assert rows, f"group {group} has no sandbox"
         return dict(rows[0])
 
     def _inside(self, group: str, pattern: bytes) -> int:
         work = str(self.layout.group(group).work).encode()
-        for pid in sorted(self.sandboxed()):
+        for pid in self.sandboxed():
             with contextlib.suppress(OSError):
                 line, mounts = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "mountinfo"))
                 if b"bwrap" not in line and re.search(pattern, line) and work in mounts:
