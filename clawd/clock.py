@@ -1,4 +1,5 @@
-"""Time. Wall-clock time for what people see, monotonic time for every wait; a test hands in a clock that it turns."""
+"""Time. Wall-clock time for what people see, monotonic time for every wait; a test hands in a clock that it
+turns."""
 
 from __future__ import annotations
 

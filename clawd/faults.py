@@ -1,12 +1,13 @@
 """Named fault points for tests. Active only with `CLAWD_FAULT` set; without it `passing` is a no-op.
 
-`CLAWD_FAULT=kill@claimed` ends the process with SIGKILL when it first passes `claimed`; `raise@claimed` raises
-`InjectedFault`; `:N` waits for the N-th passage; several are separated by commas.
+`CLAWD_FAULT=kill@claimed` ends the process with SIGKILL when it first passes `claimed`; `raise@claimed`
+raises `InjectedFault`; `:N` waits for the N-th passage; several are separated by commas.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 
@@ -20,15 +21,18 @@ _passed: Counter[str] = Counter()
 
 
 def load(spec: str | None) -> None:
-    """Read a plan such as `kill@sending:3,raise@recorded`. Raises ValueError on a word that is not understood."""
+    """Read a plan such as `kill@sending:3,raise@recorded`. Raises ValueError on a word that is not
+    understood, and nothing is planned then."""
     _plan.clear()
     _passed.clear()
+    plan: dict[str, tuple[str, int]] = {}
     for item in filter(None, (spec or "").split(",")):
         action, at, rest = item.strip().partition("@")
         point, _, nth = rest.partition(":")
-        if not at or action not in ("kill", "raise") or not point or not (nth or "1").isdigit():
+        if not at or action not in ("kill", "raise") or not point or not re.fullmatch("[1-9][0-9]*", nth or "1"):
             raise ValueError(f"CLAWD_FAULT: {item!r} is not kill@POINT[:N] or raise@POINT[:N]")
-        _plan[point] = (action, int(nth or 1))
+        plan[point] = (action, int(nth or 1))
+    _plan.update(plan)
 
 
 def passing(point: str) -> None:

@@ -1,8 +1,8 @@
 """File input and output that never follows an agent.
 
-`root` is a directory that we trust; what lies beneath it may have been written by a sandbox. Every component is
-opened without following links, special files are refused, and reads are bounded. Writes that replace a file are
-atomic and durable: a temporary file beside it, fsync, rename, fsync of the directory.
+`root` is a directory that we trust; what lies beneath it may have been written by a sandbox. Every component
+is opened without following links, special files are refused, and reads are bounded. Writes that replace a
+file are atomic and durable: a temporary file beside it, fsync, rename, fsync of the directory.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from pathlib import Path, PurePosixPath
 from clawd.errors import UnsafePath
 
 _LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
+DEEPEST = 64  # levels of directories that a walk goes down
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def parts_of(relative: str) -> tuple[str, ...]:
-    """The components of a path beneath a root. Raises UnsafePath on absolute paths, `..`, NUL and emptiness."""
+    """The components of a path beneath a root. Raises UnsafePath on absolute paths, `..`, NUL and
+    emptiness."""
     path = PurePosixPath(relative)
     parts = tuple(part for part in path.parts if part != ".")
     if path.is_absolute() or ".." in parts or "\0" in relative or not parts:
@@ -64,20 +66,72 @@ def read_beneath(root: Path, relative: str, limit: int) -> bytes:
 
 
 def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every regular file beneath `root` with its stat; links, special files and what vanishes are left out."""
+    """Every regular file beneath `root` with its stat, links and special files left out. What vanishes
+    meanwhile, or cannot be opened, is no error. Raises UnsafePath where directories lie more than 64 deep: an
+    agent can nest them without end, and each level costs a descriptor."""
     try:
         top = os.open(root, _DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         return
-    os.close(top)
-    for directory, _, names, at in os.fwalk(root, follow_symlinks=False):
-        for name in names:
+    levels = [(top, _names(top), "")]
+    try:
+        while levels:
+            at, names, prefix = levels[-1]
+            if not names:
+                os.close(at)
+                levels.pop()
+                continue
+            name = names.pop()
             try:
                 status = os.stat(name, dir_fd=at, follow_symlinks=False)
-            except FileNotFoundError:
+                if stat.S_ISREG(status.st_mode):
+                    yield prefix + name, status
+                elif stat.S_ISDIR(status.st_mode):
+                    if len(levels) > DEEPEST:
+                        raise UnsafePath(f"{root} has directories that lie more than {DEEPEST} deep")
+                    below = os.open(name, _DIRECTORY, dir_fd=at)
+                    levels.append((below, [], f"{prefix}{name}/"))
+                    levels[-1][1].extend(_names(below))
+            except OSError:
                 continue
-            if stat.S_ISREG(status.st_mode):
-                yield os.path.relpath(os.path.join(directory, name), root), status  # noqa: PTH118
+    finally:
+        for at, _, _ in levels:
+            os.close(at)
+
+
+def remove_tree(root: Path) -> None:
+    """Remove a directory with everything in it, following no link; one that is not there is no error.
+
+    What lies deeper is moved up first, so that no nesting is too deep.
+    """
+    try:
+        top = os.open(root, _DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        while names := _names(top):
+            for name in names:
+                try:
+                    at = os.open(name, _DIRECTORY, dir_fd=top)
+                except NotADirectoryError:
+                    os.unlink(name, dir_fd=top)
+                    continue
+                try:
+                    for child in _names(at):
+                        if stat.S_ISDIR(os.stat(child, dir_fd=at, follow_symlinks=False).st_mode):
+                            os.rename(child, f".{secrets.token_hex(8)}", src_dir_fd=at, dst_dir_fd=top)
+                        else:
+                            os.unlink(child, dir_fd=at)
+                finally:
+                    os.close(at)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    root.rmdir()
+
+
+def _names(directory: int) -> list[str]:
+    return os.listdir(directory)
 
 
 def sync_directory(path: Path) -> None:
@@ -107,7 +161,8 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 class Blobs:
-    """Copies of files by content, `state/blobs/<sha256>`: the copy is delivered, whatever the agent does next."""
+    """Copies of files by content, `state/blobs/<sha256>`: what is delivered is the copy, whatever the agent
+    does next."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -116,7 +171,8 @@ class Blobs:
         return self.directory / sha256
 
     def keep(self, root: Path, relative: str, limit: int) -> tuple[str, int]:
-        """Copy a file beneath `root`; gives its sha256 and size. Raises UnsafePath, also over `limit` bytes."""
+        """Copy a file beneath `root`; gives its sha256 and size. Raises UnsafePath, also when it is over
+        `limit` bytes."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self.directory / f".{secrets.token_hex(8)}.tmp"
         digest, size = hashlib.sha256(), 0

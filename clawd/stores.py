@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from clawd.files import walk_beneath
+from clawd.files import remove_tree, walk_beneath
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class FileStore:
     def erase(self, scope: Scope) -> None:
         for tree in list(self._trees(scope)):
             if tree.is_dir() and not tree.is_symlink():
-                shutil.rmtree(tree)
+                remove_tree(tree)
             else:
                 tree.unlink(missing_ok=True)
 

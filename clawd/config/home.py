@@ -1,4 +1,5 @@
-"""The home: where everything lies. Paths only; `create` makes the directories, 0700, and nothing else writes here."""
+"""The home: where everything lies. Paths only; `create` makes the directories, 0700, and nothing else writes
+here."""
 
 from __future__ import annotations
 
@@ -113,8 +114,8 @@ class Home:
 
 
 def is_home(path: Path) -> bool:
-    """Whether a directory may count as a home just by being the current one: `config.toml` has `schema` and `[claw]`,
-    is the caller's own, and nobody else can write to it or to its directory."""
+    """Whether a directory may count as a home just by being the current one: `config.toml` has `schema` and
+    `[claw]`, is the caller's own, and nobody else can write to it or to its directory."""
     config = path / "config.toml"
     try:
         for status in (path.stat(), config.lstat()):
@@ -139,7 +140,8 @@ def find_home(explicit: str | None, environment: dict[str, str], current: Path) 
 
 
 def require_home(home: Home) -> Home:
-    """The same home, if it exists. Raises NotFound with the command that makes one, Refused when it is no directory."""
+    """The same home, if it exists. Raises NotFound with the command that makes one, Refused when it is no
+    directory."""
     if not home.root.exists():
         raise NotFound(f"there is no home at {home.root}", hint=f"make one: clawd init {home.root}")
     if not home.root.is_dir():
@@ -150,7 +152,8 @@ def require_home(home: Home) -> Home:
 def runtime_directory(environment: dict[str, str]) -> Path:
     """Where runs keep their sockets and views: outside every home, 0700.
 
-    `$XDG_RUNTIME_DIR/clawd`, `/run/clawd` for root, else `/tmp/clawd-<uid>`. Raises Refused when it is not ours alone.
+    `$XDG_RUNTIME_DIR/clawd`, `/run/clawd` for root, else `/tmp/clawd-<uid>`. Raises Refused when it is not
+    ours alone.
     """
     user = os.geteuid()
     base = environment.get("XDG_RUNTIME_DIR")

@@ -1,9 +1,8 @@
 """What a sandbox may send over the run's socket, checked before anything else sees it.
 
-The names and figures are those of `containers/agent/protocol.py`, which is the protocol's one definition; a test holds
-this module to it. Every byte here comes from a sandbox: models are strict, unknown fields are refused, and no field
-says who the sender is.
-"""
+The names and figures are those of `containers/agent/protocol.py`, which is the protocol's one definition; a
+test holds this module to it. Every byte here comes from a sandbox: models are strict, unknown fields are
+refused, and no field says who the sender is."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import re
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 SCHEMA = 1
 HELLO = "/host/v1/hello"
@@ -87,6 +86,12 @@ class Message(Body):
     tool_calls: list[ToolCall] | None = None
     tool_call_id: Short | None = None
 
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Message:
+        if (self.role == "tool") != (self.tool_call_id is not None):
+            raise ValueError("a result, and nothing else, names its call")
+        return self
+
 
 class Step(Fenced):
     n: Annotated[int, Field(ge=0, le=100_000)]
@@ -95,10 +100,12 @@ class Step(Fenced):
 
 
 class Event(Body):
-    """`delta`: text of the answer; `tool`: what the agent does just now."""
+    """`delta`: `text` of the answer; `tool`: the tool `name` begins or has ended."""
 
     type: Literal["delta", "tool"]
-    text: str
+    text: str = ""
+    name: Short = ""
+    phase: Literal["start", "end"] | None = None
 
 
 class Events(Fenced):
@@ -124,8 +131,8 @@ class FinalBody(Fenced):
 
 
 class ToolBody(Body):
-    """A call of a host tool. Only the runner knows `attempt` and `worker`; other processes of the sandbox name the
-    turn, or nothing when only one is live."""
+    """A call of a host tool. Only the runner knows `attempt` and `worker`; other processes of the sandbox
+    name the turn, or nothing when only one is live."""
 
     schema_: int = Field(alias="schema")
     turn: Count | None = None

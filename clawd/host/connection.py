@@ -1,8 +1,7 @@
 """One connection to a run's socket: who made it, and what waits on it.
 
-aiohttp's request handler, with three changes: the peer is looked at once, when it connects; a long-poll ends with its
-connection; and what is no HTTP is answered in our own words and never logged.
-"""
+aiohttp's request handler, with three changes: the peer is looked at once, when it connects; a long-poll ends
+with its connection; and what is no HTTP is answered in our own words and never logged."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A process as this host sees it. `started` (clock ticks since boot) tells it from a later one of the same pid."""
+    """A process as this host sees it. `started` (clock ticks since boot) tells it from a later one of the
+    same pid."""
 
     pid: int
     uid: int

@@ -1,9 +1,11 @@
-"""The run's socket: the turn protocol for the runner, host tools for whoever in the sandbox shows the run's token.
+"""The run's socket: the turn protocol for the runner, host tools for whoever in the sandbox shows the run's
+token.
 
-Identity is the socket: each run has its own, the kernel says which process is at the other end, and no body says who
-it is. The turn protocol is taken from the one process that said the first `hello`. Host tools need the run's token and
-a live turn. What is not built yet (services, proxy, MCP) is refused. Everything that arrives is hostile: it is bounded
-before it is read, checked before it is used, and answered with a sentence, never with a traceback.
+Identity is the socket: each run has its own, the kernel says which process is at the other end, and no body
+says who it is. The turn protocol is taken from the one process that said the first `hello`. Host tools need
+the run's token and a live turn. What is not built yet (services, proxy, MCP) is refused. Everything that
+arrives is hostile: it is bounded before it is read, checked before it is used, and answered with a sentence,
+never with a traceback.
 
 Importing this module imports aiohttp: a daemon does so with its first run.
 """
@@ -18,7 +20,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,17 +46,16 @@ _NOT_BUILT = Problem(403, "not_built", "services, the proxy and MCP are not buil
 class HostServer:
     """One run's socket at `path`. Use as a context manager, or `start` and `stop`.
 
-    `owns` tells whether a process belongs to the run's sandbox; `uid` is the group's own user, None for the daemon's.
-    `runner` is known already when a run is taken over after a restart. `on_second_hello` is called when a process
-    says `hello` again: the run is to be ended.
-    """
+    `owns` tells whether a process belongs to the run's sandbox, None while that is not known yet; `uid` is
+    the group's own user, None for the daemon's. `runner` is known already when a run is taken over after a
+    restart. `on_second_hello` is called when a process says `hello` again: the run is to be ended."""
 
     def __init__(
         self,
         run: str,
         path: Path,
         *,
-        owns: Callable[[int], bool],
+        owns: Callable[[int], bool | None],
         uid: int | None,
         desk: Desk,
         tools: ToolTable,
@@ -91,16 +92,17 @@ class HostServer:
     async def start(self) -> None:
         """Listen. A runner that knew an earlier socket of this path finds this one in its place."""
         directory = self.path.parent
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.mkdir(mode=0o711, exist_ok=True)
         directory.chmod(0o711)  # the sandbox's user passes through; the parent is the daemon's alone
         new = self.path.with_name(f"{self.path.name}.new")
         new.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            os.fchmod(listener.fileno(), 0o600)  # before the name exists: no link can be put in between
             listener.bind(str(new))
-            new.chmod(0o600)
             if self._uid is not None:
-                os.chown(new, self._uid, -1)
+                os.chown(new, self._uid, -1, follow_symlinks=False)
             self._http = http = web.Server(self._handle)
             loop = asyncio.get_running_loop()
 
@@ -135,7 +137,10 @@ class HostServer:
     def _admit(self, peer: Peer | None) -> Problem | None:
         """Whether a process may speak here at all."""
         uid = os.geteuid() if self._uid is None else self._uid
-        if peer is None or peer.uid != uid or not self._owns(peer.pid):
+        owned = peer is not None and peer.uid == uid and self._owns(peer.pid)
+        if owned is None:
+            return Problem(503, "starting", "the sandbox is being made; ask again", close=True)
+        if not owned:
             log.warning("run %s: a process outside its sandbox was refused", self.run)
             return Problem(403, "not_this_sandbox", "this socket belongs to another sandbox", close=True)
         if self._http is not None and len(self._http.connections) >= bodies.CONNECTIONS:
@@ -205,7 +210,7 @@ class HostServer:
         if offer is None:
             return web.Response(status=204)
         self._live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)
-        return reply(asdict(offer))
+        return reply({field.name: getattr(offer, field.name) for field in fields(offer)})
 
     async def _of_turn(self, request: web.BaseRequest, turn: int, verb: str, query: str) -> web.StreamResponse:
         if request.method == "GET" and verb == "more":
@@ -220,7 +225,9 @@ class HostServer:
         elif request.method == "POST" and verb == "events":
             events = bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Events)
             lease = self._lease(turn, events)
-            await self._fenced(lease, self._desk.events(lease, [event.model_dump() for event in events.events]))
+            await self._fenced(
+                lease, self._desk.events(lease, [event.model_dump(exclude_unset=True) for event in events.events])
+            )
         elif request.method == "POST" and verb == "final":
             body = bodies.decode(await read(request, bodies.FINAL_BYTES), bodies.FinalBody)
             lease = self._lease(turn, body)
@@ -234,7 +241,8 @@ class HostServer:
         return Lease(self.run, turn, body.attempt, body.worker)
 
     async def _fenced(self, lease: Lease, doing: Awaitable[Any]) -> Any:
-        """What the desk takes from a lease shows that it is live (also after a restart), what it refuses that it is not."""
+        """What the desk takes from a lease shows that it is live (also after a restart), what it refuses that
+        it is not."""
         try:
             result = await doing
         except LeaseLost:

@@ -3,14 +3,17 @@ it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 import anyio
+import anyio.lowlevel
 
 from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
@@ -19,6 +22,7 @@ from clawd.sandbox.directories import prepare
 from clawd.sandbox.processes import Process, boot, process, seeing
 from clawd.sandbox.protocol import LeftOver, RunSpec, Sandbox
 
+START_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
 _CGROUP_FILE = "cgroup"  # in the run's directory: its cgroup's directories, one a line, for whoever sweeps
 
@@ -45,8 +49,9 @@ class Bubblewrap:
         try:
             spec = prepare(spec)
             if host.kind == "cgroup":
-                cgroup = limits.Cgroup.create(host.holder.places, f"clawd-{self._install}-{spec.run}", spec.limits)
+                cgroup = limits.Cgroup.of(host.holder.places, f"clawd-{self._install}-{spec.run}")
                 (spec.directory / _CGROUP_FILE).write_text("\n".join(map(str, cgroup.directories)))
+                cgroup.create(host.holder.places, spec.limits)
             return await self._launch(spec, host, cgroup)
         except OSError as error:
             _abandon(cgroup)
@@ -66,37 +71,48 @@ class Bubblewrap:
 
     async def _launch(self, spec: RunSpec, host: recipe.Host, cgroup: limits.Cgroup | None) -> Sandbox:
         """Start it from this very thread: the kernel ends a bwrap when the *thread* that started it ends."""
-        told, telling = os.pipe()
+        gate, inner_gate = socket.socketpair()
         output, printing = os.pipe()
-        more: list[int] = []
+        info = os.memfd_create("info", os.MFD_CLOEXEC)
+        inherited, log, child = [info], running.Log(output), None
         try:
-            line, more = running.command(spec, host, self._agent, recipe.RUNNER, {}, cgroup, info=telling)
+            line, more = running.command(spec, host, self._agent, recipe.RUNNER, {}, cgroup, info)
+            inherited += more
             child = subprocess.Popen(  # noqa: ASYNC220 (not in a worker thread: see above)
                 line,
-                stdin=subprocess.DEVNULL,
+                stdin=inner_gate.fileno(),
                 stdout=printing,
                 stderr=printing,
-                pass_fds=[telling, *more],
+                pass_fds=inherited,
                 cwd="/",
                 start_new_session=True,  # a terminal's ^C is for the daemon alone
             )
-        except BaseException:
-            running.close([told, output])
-            raise
-        finally:
-            running.close([telling, printing, *more])
-        log = running.Log(output)
-        try:
-            init = await _first_process(told)
-            return running.BubblewrapSandbox(spec, host, self._agent, child, init, log, cgroup)
+            inner_gate.close()
+            with anyio.fail_after(START_SECONDS):
+                await anyio.wait_readable(gate)
+                if not gate.recv(1):
+                    raise EOFError
+                first = process(json.loads(os.pread(info, 4096, 0))["child-pid"])
+                while first and not first.waiting():  # it ties its life first, then it only waits
+                    await anyio.lowlevel.checkpoint()
+            sandbox = running.BubblewrapSandbox(spec, host, self._agent, child, first, log, cgroup)
+            with contextlib.suppress(OSError):  # it has ended already: `wait` tells
+                gate.sendall(b"\n")
+            return sandbox
         except BaseException as error:
-            child.kill()
-            code = child.wait()
+            code = 0
+            if child:
+                child.kill()
+                code = child.wait()
             log.close()
-            if isinstance(error, SandboxUnavailable | ValueError | OSError):
+            if isinstance(error, EOFError | TimeoutError):
                 why = running.reason_of(code, False, False, False, log.last_line(), spec.limits)
                 raise SandboxUnavailable(f"the sandbox of {spec.group} {why}") from error
             raise
+        finally:
+            gate.close()
+            inner_gate.close()
+            running.close([printing, *inherited])
 
     async def _end(self, left: LeftOver) -> bool:
         """End what is left of a run; whether all of it is known dead."""
@@ -126,21 +142,6 @@ def processes_of(sandbox_id: str) -> list[Process]:
         return []
     outer, outer_start, first, first_start = map(int, fields[1:])
     return [Process(outer, outer_start), Process(first, first_start)]
-
-
-async def _first_process(told: int) -> int:
-    """The host's pid of the first process inside, as bwrap tells it. Raises ValueError when it ended without
-    a word."""
-    data = b""
-    try:
-        while True:
-            await anyio.wait_readable(told)
-            chunk = os.read(told, 4096)
-            data += chunk
-            if not chunk:
-                return int(json.loads(data)["child-pid"])
-    finally:
-        os.close(told)
 
 
 def _abandon(cgroup: limits.Cgroup | None) -> None:

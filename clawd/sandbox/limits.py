@@ -108,20 +108,23 @@ class Cgroup:
         self.directories = tuple(directories)
 
     @classmethod
-    def create(cls, places: dict[str, Place], name: str, limits: SandboxLimits) -> Cgroup:
-        """Make it, with its limits set. Raises OSError."""
-        group = cls(dict.fromkeys(place.directory / name for place in places.values()))
+    def of(cls, places: dict[str, Place], name: str) -> Cgroup:
+        """The one of this name, which `create` makes."""
+        return cls(dict.fromkeys(place.directory / name for place in places.values()))
+
+    def create(self, places: dict[str, Place], limits: SandboxLimits) -> None:
+        """Make it where `of` placed it, with its limits set. Raises OSError."""
         try:
-            for directory in group.directories:
+            for directory in self.directories:
                 directory.mkdir(mode=0o755, exist_ok=True)
             for controller, place in places.items():
+                (directory,) = (it for it in self.directories if it.parent == place.directory)
                 for file, value, needed in settings(controller, place.version, limits):
                     with contextlib.nullcontext() if needed else contextlib.suppress(OSError):
-                        _write(place.directory / name / file, value)
+                        _write(directory / file, value)
         except OSError:
-            group.remove()
+            self.remove()
             raise
-        return group
 
     @property
     def join(self) -> list[str]:
@@ -176,7 +179,8 @@ def find_holder(install: str) -> Holder:
     places = _own_places()
     if all(controller in places for controller in NEEDED):
         with contextlib.suppress(OSError):
-            probe = Cgroup.create(places, f"clawd-{install}-probe-{os.getpid()}", SandboxLimits())
+            probe = Cgroup.of(places, f"clawd-{install}-probe-{os.getpid()}")
+            probe.create(places, SandboxLimits())
             if probe.remove():
                 return Holder("cgroup", places)
     if shutil.which("systemd-run") and Path("/run/systemd/system").is_dir():
@@ -200,8 +204,8 @@ def _own_places() -> dict[str, Place]:
 def _opened(directory: Path, wanted: list[str]) -> Path:
     """A v2 cgroup whose children get the controllers. One with processes in it cannot have such children, so
     in a cgroup that systemd delegated to us, its processes (ours) move into a leaf of their own first."""
-    if directory.name == "daemon" and _delegated(directory.parent):
-        directory = directory.parent
+    if not _delegated(directory) and _delegated(directory.parent):
+        directory = directory.parent  # we are in such a leaf already
     control = directory / "cgroup.subtree_control"
     offered, enabled = (directory / "cgroup.controllers").read_text().split(), control.read_text().split()
     missing = " ".join(f"+{name}" for name in wanted if name in offered and name not in enabled)

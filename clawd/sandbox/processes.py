@@ -25,6 +25,11 @@ class Process:
         read = _stat(self.pid)
         return read is not None and read[2] == self.start and read[0] not in "ZX"
 
+    def waiting(self) -> bool:
+        """Whether it sleeps until something happens, or is gone."""
+        read = _stat(self.pid)
+        return read is None or read[2] != self.start or read[0] in "SZX"
+
     def kill(self) -> None:
         """Send SIGKILL to this very process, or to none."""
         with contextlib.suppress(ProcessLookupError):
@@ -40,11 +45,6 @@ def process(pid: int) -> Process | None:
     """The process that has this pid now."""
     read = _stat(pid)
     return Process(pid, read[2]) if read else None
-
-
-def parent(pid: int) -> int | None:
-    read = _stat(pid)
-    return read[1] if read else None
 
 
 def descends(pid: int, roots: Iterable[Process]) -> bool:

@@ -25,6 +25,10 @@ RUN = "/run/clawd"
 RUNNER = ("-I", "-B", f"{AGENT}/runner.py")
 FORWARDER = ("-I", "-B", f"{AGENT}/forwarder.py", "--exec", "--")
 
+# The agent begins only when the daemon says so over this shell's standard input, a socket. By then every
+# process of the sandbox has tied its life to its parent's; and a daemon that died meanwhile says nothing.
+GATE = ("/bin/sh", "-c", 'echo >&0 && read -r go && exec "$@" </dev/null', "sh")
+
 # Of the host's /etc only this is shown, where it exists: how programs are found, linked, trusted and timed.
 ETC = (
     "/etc/alternatives",
@@ -96,7 +100,7 @@ def environment(spec: RunSpec, host: Host, extra: Mapping[str, str]) -> dict[str
 
 def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) -> list[str]:
     """What the outer (or only) bwrap is told: namespaces, mounts in their order, environment."""
-    made: set[str] = {"/"}
+    made: set[str] = {"/", "/usr", "/proc", "/dev"}
 
     def directory(path: str) -> list[str]:
         """Make `path` and its parents first: bwrap itself would make them 0700, closed to the agent."""
@@ -131,7 +135,6 @@ def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) 
     for path in host.etc:
         args += bind("--ro-bind", path, path)
     args += ["--proc", "/proc", "--dev", "/dev", *tmpfs("/dev/shm", _SHM_BYTES), "--remount-ro", "/dev"]
-    made.update(("/usr", "/proc", "/dev"))
     args += tmpfs("/tmp", spec.limits.tmp_bytes) + tmpfs(HOME, spec.limits.tmp_bytes)
     if host.prefix:
         args += bind("--ro-bind", host.prefix, host.prefix)
@@ -172,14 +175,12 @@ def launched(join: list[str], command: list[str]) -> list[str]:
 
 
 def command(spec: RunSpec, host: Host, entry: Iterable[str], args: int, seccomp: int, info: int | None) -> list[str]:
-    """The command line around `entry`, the arguments of Python. `args`, `seccomp`, `info` are descriptors."""
+    """The command line around `entry`, the arguments of Python. `args`, `seccomp` and `info` are descriptors;
+    with `info`, into which bwrap writes who is first inside, the entry waits at the gate."""
+    outer = [str(host.bwrap.path), "--args", str(args)]
     bounds = ["/usr/bin/prlimit", *limits.prlimit_options(host.kind, spec.limits), "--", host.python, *entry]
-    outer = [
-        str(host.bwrap.path),
-        "--args",
-        str(args),
-        *(["--info-fd", str(info)] if info is not None else []),
-    ]
+    if info is not None:
+        outer, bounds = [*outer, "--info-fd", str(info)], [*GATE, *bounds]
     if spec.uid is None:
         return [*outer, "--seccomp", str(seccomp), "--", *bounds]
     drop = ["/usr/bin/setpriv", f"--reuid={spec.uid}", f"--regid={spec.uid}", "--clear-groups"]

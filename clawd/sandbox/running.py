@@ -19,7 +19,7 @@ import anyio
 
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import limits, recipe, seccomp
-from clawd.sandbox.processes import Process, boot, descends, parent, process, seeing
+from clawd.sandbox.processes import Process, boot, descends, process, seeing
 from clawd.sandbox.protocol import Exit, RunSpec, SandboxLimits
 
 LOG_BYTES = 16 << 10
@@ -86,20 +86,20 @@ class BubblewrapSandbox:
         host: recipe.Host,
         agent: Path,
         child: subprocess.Popen[bytes],
-        init: int,
+        init: Process | None,
         log: Log,
         cgroup: limits.Cgroup | None,
     ) -> None:
-        """Raises SandboxUnavailable when `init` is gone already: the mounts could not be made."""
+        """`init` is the first process inside. Raises EOFError when it is gone already."""
         self.run, self.limits, self.log = spec.run, host.kind, log
         self._spec, self._host, self._agent, self._child, self._cgroup = spec, host, agent, child, cgroup
         self._ended = False
-        outer, first = process(child.pid), process(init)
-        if outer is None or first is None or parent(init) != child.pid:
-            raise SandboxUnavailable(f"the sandbox could not be made: {log.last_line() or 'bubblewrap ended at once'}")
-        self._outer, self._init, self._adopted = outer, first, set[Process]()
-        self._handles = os.pidfd_open(outer.pid), os.pidfd_open(first.pid)
-        self.id = f"bwrap:{boot()}:{outer.pid}:{outer.start}:{first.pid}:{first.start}"
+        outer = process(child.pid)
+        if outer is None or init is None:
+            raise EOFError
+        self._outer, self._init, self._adopted = outer, init, set[Process]()
+        self._handles = os.pidfd_open(outer.pid), os.pidfd_open(init.pid)
+        self.id = f"bwrap:{boot()}:{outer.pid}:{outer.start}:{init.pid}:{init.start}"
         self._life = asyncio.create_task(self._live(), name=f"sandbox {spec.run}")
 
     async def wait(self) -> Exit:

@@ -19,9 +19,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from clawd.clock import rfc3339
 from clawd.errors import Refused, StorageError
 from clawd.files import open_beneath, sync_directory
 from clawd.model import Block
@@ -36,11 +38,13 @@ _BLOCK_START = re.compile(rb"^<!-- msg:(.*) -->", re.MULTILINE)
 
 
 class _Mark(NamedTuple):
-    """What tells one of our blocks from all others. `note` sets apart what is appended to a turn later."""
+    """What tells one of our blocks from all others. `note` sets apart what is appended to a turn later; the
+    moment, what an earlier ledger counted as the same turn."""
 
     turn: object
     n: object
-    note: object = None
+    note: object
+    at: float | None
 
 
 class SessionFile:
@@ -249,7 +253,12 @@ class SessionFile:
 
 
 def _mark(block: Block) -> _Mark:
-    return _Mark(block.meta.get("turn"), block.meta.get("n"), block.meta.get("note"))
+    return _mark_of(block.meta, None if block.at is None else rfc3339(block.at))
+
+
+def _mark_of(meta: dict[str, Any], at: str | None) -> _Mark:
+    moment = datetime.fromisoformat(at).timestamp() if at else None
+    return _Mark(meta.get("turn"), meta.get("n"), meta.get("note"), moment)
 
 
 def _find(data: bytes, marks: dict[_Mark, int]) -> dict[int, tuple[int, int]]:
@@ -260,8 +269,7 @@ def _find(data: bytes, marks: dict[_Mark, int]) -> dict[int, tuple[int, int]]:
         end = starts[index + 1].start() if index + 1 < len(starts) else len(data)
         try:
             meta = json.loads(match[1])
-            mark = _Mark(meta.get("turn"), meta.get("n"), meta.get("note"))
-            n = marks.get(mark)
+            n = marks.get(_mark_of(meta, meta.get("at")))
         except (ValueError, AttributeError, RecursionError, TypeError):
             continue  # not one of ours
         if n is not None:

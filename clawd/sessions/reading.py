@@ -85,8 +85,9 @@ def sound(blocks: Sequence[Block]) -> list[Block]:
         if calls or block.content:
             kept.append(replace(block, tool_calls=tuple(calls)))
         results = _results(blocks, index)
-        for call in calls:
-            kept.append(results.get(call["id"]) or Block("tool", NO_RESULT, block.at, tool_call_id=call["id"]))
+        kept += [
+            results.get(call["id"]) or Block("tool", NO_RESULT, block.at, tool_call_id=call["id"]) for call in calls
+        ]
     return kept
 
 

@@ -1,4 +1,5 @@
-"""The dispatcher: groups get sandboxes fairly, what a run leaves behind goes on, and what cannot go on waits or ends.
+"""The dispatcher: groups get sandboxes fairly, what a run leaves behind goes on, and what cannot go on waits
+or ends.
 
 What is in memory here (who has a place, live turns) can be lost at any moment: `recover` brings it back.
 """
@@ -15,14 +16,13 @@ import anyio
 from anyio.abc import TaskGroup
 
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, SandboxUnavailable
+from clawd.errors import ClawdError, SandboxUnavailable, UnsafePath
 from clawd.files import walk_beneath
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.signals import News, Signals
 from clawd.turns import leases
-from clawd.turns.desk import Control
 from clawd.turns.leases import LiveTurn
 from clawd.turns.record import Recorder
 from clawd.turns.runs import Run, Runs
@@ -37,7 +37,8 @@ LONGEST_HOLD_S = RECONCILE_S = 60.0
 
 
 class Dispatcher:
-    """Places, lives and limits of runs. `runs` is set by whoever builds both: a run's socket needs the counter."""
+    """Places, lives and limits of runs. `runs` is set by whoever builds both: a run's socket needs the
+    counter."""
 
     def __init__(
         self,
@@ -82,8 +83,8 @@ class Dispatcher:
             self.wake(group)
 
     async def _sweep(self) -> bool:
-        """End what an earlier daemon left and give its turns back. False when something would not die: its turns stay
-        claimed, because they are never started twice."""
+        """End what an earlier daemon left and give its turns back. False when something would not die: its
+        turns stay claimed, because they are never started twice."""
         alive = await self.runs.sweep()
         for row in await self._ledger.do(turns.orphaned):
             ended = await self._ledger.do(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
@@ -191,7 +192,8 @@ class Dispatcher:
         return shown
 
     async def execute(self, group: str, argv: list[str], environment: dict[str, str], streams: Sequence[int]) -> int:
-        """Run a command in a second sandbox beside the group's runner, on the caller's streams; gives its exit code."""
+        """Run a command in a second sandbox beside the group's runner, on the caller's streams; gives its
+        exit code."""
         run = await self.ensure(group)
         assert run.sandbox is not None
         run.exec_count += 1
@@ -316,7 +318,8 @@ class Dispatcher:
             await self.ended(await self._ledger.do(give_back), Address.of(row), row["grp"])
 
     async def _hold(self, group: str, trouble: Exception) -> None:
-        """No sandbox can be made: the group's turns wait, are told why once, and are tried again by and by."""
+        """No sandbox can be made: the group's turns wait, are told why once, and are tried again by and
+        by."""
         failures = self._failures[group] = self._failures.get(group, 0) + 1
         self._holding[group] = str(trouble)
         log.error("group %s is held: %s", group, trouble)
@@ -346,7 +349,8 @@ class Dispatcher:
         self._signals.emit(News("held", group=group, data={"reason": reason}))
 
     async def _watch(self, run: Run) -> None:
-        """While the run lives: its turns' leases and limits, the size of work/, and how long it is kept warm."""
+        """While the run lives: its turns' leases and limits, the size of work/, and how long it is kept
+        warm."""
         while not run.gone.is_set():
             now = self._clock.monotonic()
             if run.live:
@@ -384,10 +388,13 @@ class Dispatcher:
 
         def measure() -> tuple[int, int]:
             size = count = 0
-            for _, status in walk_beneath(run.spec.work):
-                size, count = size + status.st_blocks * 512, count + 1
-                if size > limits.work_bytes or count > limits.work_files:
-                    break
+            try:
+                for _, status in walk_beneath(run.spec.work):
+                    size, count = size + status.st_blocks * 512, count + 1
+                    if size > limits.work_bytes or count > limits.work_files:
+                        break
+            except UnsafePath:  # nested too deep to be counted
+                count = limits.work_files + 1
             return size, count
 
         size, count = await anyio.to_thread.run_sync(measure)
@@ -403,7 +410,7 @@ class Dispatcher:
     def _ask_to_stop(self, run: Run, live: LiveTurn, why: str | None) -> None:
         live.stopping = self._clock.monotonic()
         live.why = why
-        run.tell(Control(live.turn, "stop"))
+        run.control_news.set()
         run.look_again()
 
     async def ended(self, ended: ends.Ended, to: Address, group: str) -> None:
@@ -420,7 +427,8 @@ class Dispatcher:
         self._signals.emit(News("turn", group, session, {"turn": turn, "state": state, **(more or {})}))
 
     def recorded(self, group: str) -> None:
-        """A turn of the group is in its session file: the session's next one may be claimed by the run that is there."""
+        """A turn of the group is in its session file: the session's next one may be claimed by the run that
+        is there."""
         run = self.active.get(group)
         if run is not None and not run.ending:
             run.nudge()

@@ -1,10 +1,12 @@
-"""127.0.0.1:8080 → the run's socket, for clients that know only TCP. A process of its own, and a plain byte copier.
+"""127.0.0.1:8080 → the run's socket, for clients that know only TCP. A process of its own, and a plain byte
+copier.
 
-It is no guard: the daemon tells the runner by its process and takes the turn protocol from nobody else. That calls of
-the turn protocol are refused here already is a courtesy, so that a mistaken `curl` does not end the run.
+It is no guard: the daemon tells the runner by its process and takes the turn protocol from nobody else. That
+calls of the turn protocol are refused here already is a courtesy, so that a mistaken `curl` does not end the
+run.
 
-`forwarder.py` forwards until it is ended; `forwarder.py -- COMMAND …` forwards beside a command, which it becomes.
-"""
+`forwarder.py` forwards until it is ended; `forwarder.py --exec -- COMMAND …` forwards beside a command, which
+it becomes."""
 
 from __future__ import annotations
 
@@ -182,7 +184,8 @@ def listen(port: int) -> socket.socket:
 
 
 def fork(listener: socket.socket, path: str) -> int:
-    """Forward in a child process that ends with this one; gives its pid. Call it before any thread is started."""
+    """Forward in a child process that ends with this one; gives its pid. Call it before any thread is
+    started."""
     from agent import kernel
 
     parent = os.getpid()
@@ -200,9 +203,9 @@ def fork(listener: socket.socket, path: str) -> int:
 
 def main(arguments: list[str]) -> None:
     listener = listen(protocol.FORWARDED_PORT)
-    if arguments[:1] == ["--"] and len(arguments) > 1:
+    if arguments[:2] == ["--exec", "--"] and len(arguments) > 2:
         fork(listener, protocol.SOCKET)
-        os.execvp(arguments[1], arguments[1:])
+        os.execvp(arguments[2], arguments[2:])
     Forwarder(listener, protocol.SOCKET).run()
 
 

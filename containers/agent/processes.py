@@ -1,10 +1,9 @@
 """The processes of a run: started for a turn, and gone when it ends, however they tried to stay.
 
-The runner is a subreaper, so whatever a command leaves behind (double fork, setsid, closed descriptors) becomes the
-runner's own child: its descendants are everything that ever was started. A turn's are told from another's by the
-command that the runner started, or for an orphan by the tag in its environment; an orphan without one belongs to
-nobody and goes at once. Nothing outside the runner's descendants is ever touched.
-"""
+The runner is a subreaper, so whatever a command leaves behind (double fork, setsid, closed descriptors)
+becomes the runner's own child: its descendants are everything that ever was started. A turn's are told from
+another's by the command that the runner started, or for an orphan by the tag in its environment; an orphan
+without one belongs to nobody and goes at once. Nothing outside the runner's descendants is ever touched."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def scan() -> dict[int, Process]:
 
 
 def tag_of(pid: int) -> int | None:
-    """The turn that a process was started for, as its environment says; None when it does not, or cannot be read."""
+    """The turn that a process was started for, as its environment says; None when it does not, or cannot be
+    read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             for line in file.read().split(b"\0"):
@@ -71,8 +72,8 @@ def doomed(
     turn: int,
     others: AbstractSet[int],
 ) -> set[int]:
-    """The processes that must end with `turn` while `others` are live: every descendant of the runner that belongs to
-    no other live turn. `started` gives the turn of each command that the runner itself started."""
+    """The processes that must end with `turn` while `others` are live: every descendant of the runner that
+    belongs to no other live turn. `started` gives the turn of each command that the runner itself started."""
     children: dict[int, list[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -97,7 +98,8 @@ def doomed(
 
 
 class Processes:
-    """What the runner has started. Starting and sweeping exclude each other: a sweep never sees half a start."""
+    """What the runner has started. Starting and sweeping exclude each other: a sweep never sees half a
+    start."""
 
     def __init__(self, forwarder: int) -> None:
         self._runner = os.getpid()
@@ -173,14 +175,10 @@ class Processes:
 
 
 def kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def kill_group(group: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

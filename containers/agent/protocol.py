@@ -1,9 +1,9 @@
 """The run's protocol: paths, fields, limits, and the client that speaks it. This is its one definition.
 
-HTTP/1.1 with JSON bodies over the run's Unix socket. Every body carries `schema`. The group and the run are never in a
-body: the daemon knows them from the socket. Every call but `hello` may be repeated: what was done stays done once.
-A small client of our own, because `http.client` alone would cost a cold start 20 ms of imports.
-"""
+HTTP/1.1 with JSON bodies over the run's Unix socket. Every body carries `schema`. The group and the run are
+never in a body: the daemon knows them from the socket. Every call but `hello` may be repeated: what was done
+stays done once. A small client of our own, because `http.client` alone would cost a cold start 20 ms of
+imports."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ ANSWERS = {
     MORE: ("schema", "control"),
     TOOL: ("schema", "result"),
 }
+EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
 STOP, SHUTDOWN = "stop", "shutdown"
 
@@ -103,10 +104,11 @@ class Client:
         self._socket: socket.socket | None = None
 
     def call(self, method: str, target: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """The answer, or None for 204. Waits out a daemon that is away, then sends again: calls are idempotent.
+        """The answer, or None for 204. Waits out a daemon that is away, then sends again: calls are
+        idempotent.
 
-        Raises LeaseLost, Refused (every other answer that is no success) and NoDaemon. There is no read timeout.
-        """
+        Raises LeaseLost, Refused (every other answer that is no success) and NoDaemon. There is no read
+        timeout."""
         text = "" if body is None else json.dumps(clean(body), ensure_ascii=False, separators=(",", ":"))
         data = text.encode()
         head = (
@@ -190,7 +192,8 @@ class Client:
 
 
 def clean(value: Any) -> Any:
-    """The same JSON value with every text as every store can hold it: NUL and halves of characters made visible."""
+    """The same JSON value with every text as every store can hold it: NUL and halves of characters made
+    visible."""
     if isinstance(value, str):
         return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -201,7 +204,8 @@ def clean(value: Any) -> Any:
 
 
 def parse_head(head: bytes) -> tuple[int, int, bool]:
-    """Status, length of the body, and whether the connection ends. Raises ConnectionError on anything unusual."""
+    """Status, length of the body, and whether the connection ends. Raises ConnectionError on anything
+    unusual."""
     first, *lines = head.split(b"\r\n")
     version, _, rest = first.partition(b" ")
     code = rest[:3]

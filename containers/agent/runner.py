@@ -1,9 +1,9 @@
 """The runner: the one process of a sandbox that speaks the turn protocol.
 
-`python3 -I -B /opt/clawd/agent/runner.py`. It says hello, starts the forwarder, and has `parallel` worker threads, each
-of which waits for a turn and plays it. It ends itself when the daemon stays away, and when a turn's processes cannot be
-got rid of; the sandbox ends with it. An engine that fails is an answer with an error, never a dead worker.
-"""
+`python3 -I -B /opt/clawd/agent/runner.py`. It says hello, starts the forwarder, and has `parallel` worker
+threads, each of which waits for a turn and plays it. It ends itself when the daemon stays away, and when a
+turn's processes cannot be got rid of; the sandbox ends with it. An engine that fails is an answer with an
+error, never a dead worker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -21,11 +22,12 @@ from agent.turn import Answer, Place, Stopped, Turn  # noqa: E402
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
 class Runner:
-    """`settings`: the socket's path, the group's directory, the forwarder's port."""
+    """The threads of a run, and which turns are live. `run` never returns."""
 
     def __init__(self, socket: str, place: Place, processes: Processes) -> None:
         self._socket = socket
@@ -64,7 +66,8 @@ class Runner:
                 self._play(Turn(client, offer, number, self._processes, self._place))
 
     def _control(self) -> None:
-        """Hear what live turns must be told. A client of its own also notices first that the daemon came back."""
+        """Hear what live turns must be told. A client of its own also notices first that the daemon came
+        back."""
         client = self._client(on_return=self._daemon_returned)
         while True:
             began = time.monotonic()
@@ -74,7 +77,8 @@ class Runner:
             time.sleep(max(0.0, min(0.1, began + 0.1 - time.monotonic())))  # a `stop` is repeated until it is done
 
     def _beat(self) -> None:
-        """Renew the leases of live turns, and at once when the daemon came back. With no live turn it sleeps."""
+        """Renew the leases of live turns, and at once when the daemon came back. With no live turn it
+        sleeps."""
         client = self._client()
         while True:
             with self._changed:
@@ -112,12 +116,13 @@ class Runner:
                 self._changed.notify_all()
         try:
             answer = self._answer(turn)
-            gone = not turn.used_processes or self._processes.sweep(turn.id, lambda: self._live.keys() - {turn.id})
+            gone = not turn.used_processes or self._processes.sweep(turn.id, self._others(turn))
             if turn.ended in (None, protocol.STOP) and answer is not None:
-                try:
-                    turn.final(answer)
-                except protocol.LeaseLost:
-                    pass  # somebody else finished it; nothing of ours is left
+                with suppress(protocol.LeaseLost):  # somebody else goes on with it
+                    try:
+                        turn.final(answer)
+                    except protocol.Refused as refusal:
+                        turn.final(Answer(error=f"The answer was refused: {refusal.message}"))
             if not gone:
                 end(f"clawd runner: processes of turn {turn.id} cannot be ended")
             if turn.used_processes and not self._processes.forwarder_lives():
@@ -125,6 +130,15 @@ class Runner:
         finally:
             with self._changed:
                 self._live.pop(turn.id, None)
+
+    def _others(self, turn: Turn) -> Callable[[], set[int]]:
+        """The turns that are live beside one, whenever that is asked."""
+
+        def others() -> set[int]:
+            with self._changed:
+                return self._live.keys() - {turn.id}
+
+        return others
 
     def _answer(self, turn: Turn) -> Answer | None:
         """What the engine answers; None when the turn is no longer ours."""
@@ -140,6 +154,8 @@ class Runner:
             return None
         except protocol.NoDaemon:
             raise
+        except protocol.Refused as refusal:
+            return Answer(error=f"A step of this turn was refused: {refusal.message}")
         except Exception as error:
             report(f"clawd runner: turn {turn.id}: {describe(error)}")
             return Answer(error=f"The engine {name!r} failed ({type(error).__name__}); this is a defect of clawd.")
@@ -166,14 +182,15 @@ def end(message: str, code: int = 1) -> None:
 
 def main(arguments: list[str]) -> None:
     settings = {"--socket": protocol.SOCKET, "--group": "/group", "--port": str(protocol.FORWARDED_PORT)}
-    settings.update(zip(arguments[::2], arguments[1::2]))  # for tests: a sandbox needs none
+    for at in range(0, len(arguments), 2):  # for tests: in a sandbox there are none
+        settings[arguments[at]] = arguments[at + 1]
     path = settings["--socket"]
     kernel.hide()
     kernel.adopt_orphans()
     forwarding = forwarder.fork(forwarder.listen(int(settings["--port"])), path)
     client = protocol.Client(path)
-    name = os.environ.get("CLAWD_ENGINE") or "offline"
-    greeting = {"schema": protocol.SCHEMA, "version": protocol.VERSION, "engine": name, "pid": os.getpid()}
+    greeting = {"schema": protocol.SCHEMA, "version": protocol.VERSION, "pid": os.getpid()}
+    greeting["engine"] = os.environ.get("CLAWD_ENGINE") or "offline"
     try:
         welcome = client.call("POST", protocol.HELLO, greeting) or {}
     except (protocol.NoDaemon, protocol.Refused) as error:

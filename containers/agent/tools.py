@@ -1,8 +1,8 @@
 """The tools that engines share. Those of the sandbox are here; every other name is a tool of the daemon.
 
-A tool gives text and never raises for what the agent did: what went wrong is a sentence in that text. After a crash a
-command is not run again, because nobody knows how far it came; a note and the daemon's tools know their own repeats.
-"""
+A tool gives text and never raises for what the agent did: what went wrong is a sentence in that text. After a
+crash a command is not run again, because nobody knows how far it came; a note and the daemon's tools know
+their own repeats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _SIGNALS = {
 
 
 def run(turn: Turn, name: str, arguments: dict[str, Any], nth: int, resumed: bool) -> str:
-    """The result of one tool call. `resumed`: an earlier attempt may have begun it. Raises Stopped and LeaseLost."""
+    """The result of one tool call. `resumed`: an earlier attempt may have begun it. Raises Stopped and
+    LeaseLost."""
     if name == "bash":
         return INTERRUPTED if resumed else bash(turn, str(arguments.get("command", "")))
     if name == "sleep":
@@ -57,11 +58,10 @@ def bash(turn: Turn, command: str, timeout: float = TIMEOUT) -> str:
     """Run a shell command in `work/`: its output, and a sentence when it did not end well."""
     if "\0" in command:
         return "[a command cannot hold a NUL byte]"
-    turn.flush()
     try:
         process = turn.start(["/bin/sh", "-c", _SHELL, "sh", command])
     except OSError as error:
-        return f"[{explain(0, str(error.strerror)) or f'The command could not be started: {error.strerror}.'}]"
+        return unable("The command could not be started", error)
     output = Output()
     late = not _collect(process, output, timeout)
     if late:
@@ -92,12 +92,13 @@ def note(turn: Turn, line: str, resumed: bool) -> str:
             file.write((b"" if have[-1:] in (b"", b"\n") else b"\n") + line.encode() + b"\n")
             os.fsync(file.fileno())
     except OSError as error:
-        return f"[{explain(0, str(error.strerror)) or f'{NOTES} cannot be written: {error.strerror}.'}]"
+        return unable(f"{NOTES} cannot be written", error)
     return f"kept in {NOTES}"
 
 
 def _collect(process: Any, output: Output, timeout: float) -> bool:
-    """Read what a command says until it ends, even if something it left behind holds its pipe. False: it is late."""
+    """Read what a command says until it ends, even if something it left behind holds its pipe. False: it is
+    late."""
     pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
     poller = select.poll()
@@ -175,15 +176,22 @@ def visible(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
 
 
-def explain(code: int, output: str) -> str | None:
-    """A sentence about how a command ended, None when there is nothing to say. Codes above 128 are the shell's word
-    for a signal."""
-    number = -code if code < 0 else code - 128 if code > 128 else 0
+def unable(what: str, error: OSError) -> str:
+    return f"[{explain(None, str(error.strerror)) or f'{what}: {error.strerror}.'}]"
+
+
+def explain(code: int | None, output: str) -> str | None:
+    """A sentence about how a command ended, None when there is nothing to say.
+
+    A code above 128 is the shell's word for a signal; None means that the command never started.
+    """
+    number = -code if code and code < 0 else code - 128 if code and code > 128 else 0
     if number in _SIGNALS:
         return _SIGNALS[number]
     for words, sentence in _SAID:
-        if words in output[-2000:]:
-            return sentence if not code else f"{sentence} exit code {code}"
-    if code < 0:
+        # A fork that failed in the background leaves a good exit code behind.
+        if words in output[-2000:] and (code != 0 or "fork" in words):
+            return f"{sentence} (exit code {code})" if code else sentence
+    if code and code < 0:
         return f"The command was ended by signal {number}."
     return f"exit code {code}" if code else None

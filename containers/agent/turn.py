@@ -1,9 +1,8 @@
 """One turn in the runner: what was handed out, what is posted back, and how it is stopped.
 
-A `round` is one assistant message with its tool calls. Rounds that an earlier attempt posted are played back from the
-given steps: no tool whose result is there runs again. Everything here may raise LeaseLost and Stopped; an engine lets
-both pass through.
-"""
+A `round` is one assistant message with its tool calls. Rounds that an earlier attempt posted are played back
+from the given steps: no tool whose result is there runs again. Everything here may raise LeaseLost and
+Stopped; an engine lets both pass through."""
 
 from __future__ import annotations
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from agent.processes import Processes
 
+_DELTA = 6000  # characters in one event; a call takes 64 KiB
 CUT = "\n[… cut: longer than an answer may be …]"
 
 
@@ -34,7 +34,7 @@ class Place:
         self.group = group
         self.work = os.path.join(group, "work")
         self.token = token
-        self.offset = offset_of(clock)
+        self.clock = clock
 
 
 class Answer:
@@ -63,6 +63,7 @@ class Turn:
         self._client = client
         self._fence = {"schema": protocol.SCHEMA, "attempt": offer["attempt"], "worker": worker}
         self._given: list[dict[str, Any]] = offer["steps"]
+        self._offset = offset_of(self.context.get("time") or place.clock)
         self._at = 0  # the next step's number
         self._calls = 0
         self._same: dict[str, int] = {}  # how often a host tool was called with equal arguments
@@ -101,17 +102,21 @@ class Turn:
     # ---- telling the daemon
 
     def say(self, text: str) -> None:
-        """Show text while the turn goes on. It travels with the next call that may take time, or not at all when the
-        turn ends first: then the final text says it."""
-        for at in range(0, len(text), 8000):
-            self._events.append({"type": "delta", "text": text[at : at + 8000]})
+        """Show text while the turn goes on. It travels with the next call that may take time, or not at all
+        when the turn ends first: then the final text says it."""
+        for at in range(0, len(text), _DELTA):
+            self._events.append({"type": "delta", "text": text[at : at + _DELTA]})
 
     def flush(self) -> None:
         """Confirm that the turn arrived, and send what was said since. Before anything that may take time."""
         while self._events or not self._confirmed:
-            self._post_events(self._client, self._events[:1])
+            size, count = 0, 0
+            while count < len(self._events) and (count == 0 or size < _DELTA):
+                size += 100 + len(self._events[count].get("text", ""))
+                count += 1
+            self._post_events(self._client, self._events[:count])
             self._confirmed = True
-            del self._events[:1]
+            del self._events[:count]
 
     def beat(self, client: protocol.Client) -> None:
         """Renew the lease, from the heart's own thread."""
@@ -121,16 +126,13 @@ class Turn:
         client.call("POST", protocol.EVENTS.format(turn=self.id), {**self._fence, "events": events})
 
     def final(self, answer: Answer) -> None:
-        error = answer.error
-        if not error and not answer.text.strip() and not answer.more.get("files") and answer.stop_reason == "end":
-            error = "The agent ended without saying anything."
         body = {
             **self._fence,
             "text": cut_text(answer.text),
             "files": [],
             "usage": None,
             "stop_reason": answer.stop_reason,
-            "error": error or None,
+            "error": answer.error,
             "shown": [wake["id"] for wake in self.wakes],
             "model": None,
             "notes": None,
@@ -154,6 +156,7 @@ class Turn:
                     {"id": f"call_{self.id}_{number}", "type": "function", "function": function}
                 )
             self.say(text)
+            self.flush()
             self._step(message)
         results = []
         for call in message["tool_calls"]:
@@ -163,7 +166,10 @@ class Turn:
             result = self._replayed()
             if result is None:
                 self.check()
+                self._events.append({"type": "tool", "name": name[:200], "phase": "start"})
+                self.flush()
                 content = tools.run(self, name, arguments, nth, resumed)
+                self._events.append({"type": "tool", "name": name[:200], "phase": "end"})
                 self.check()
                 resumed = False
                 result = {"role": "tool", "tool_call_id": call["id"], "content": content, "at": self.now()}
@@ -176,7 +182,6 @@ class Turn:
         if not name.replace("_", "").isalnum() or not name.isascii():
             return f"[there is no tool {name!r}]"
         body = {**self._fence, "turn": self.id, "arguments": arguments, "nth": nth}
-        self.flush()
         while True:
             try:
                 answer = self._client.call("POST", protocol.TOOL.format(name=name), body)
@@ -192,8 +197,8 @@ class Turn:
         return self._at < len(self._given)
 
     def now(self) -> str:
-        """RFC 3339, in the daemon's own offset."""
-        return rfc3339(time.time(), self.place.offset)
+        """RFC 3339, in the offset of the group's own time."""
+        return rfc3339(time.time(), self._offset)
 
     def _replayed(self) -> dict[str, Any] | None:
         """The next of the given steps, if an earlier attempt came so far."""
@@ -203,7 +208,6 @@ class Turn:
         return self._given[self._at - 1]
 
     def _step(self, message: dict[str, Any]) -> None:
-        self.flush()
         shown = [wake["id"] for wake in self.wakes]
         body = {**self._fence, "n": self._at, "message": message, "shown": shown}
         self._client.call("POST", protocol.STEP.format(turn=self.id), body)

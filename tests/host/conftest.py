@@ -1,4 +1,5 @@
-"""A run without its sandbox: the real server on a real socket, the real runner as a process of the machine."""
+"""A run without its sandbox: the real server on a real socket, the real runner as a process of the
+machine."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from clawd.files import Blobs
@@ -57,7 +59,14 @@ class Stage:
 
     def server(self, run: str = "r1", **changes: Any) -> HostServer:
         def enqueue(
-            tx: object, effect: int, *, kind: str, text: str, blob: str | None = None, name: str | None = None
+            tx: object,
+            effect: int,
+            /,
+            *,
+            kind: str,
+            text: str,
+            blob: str | None = None,
+            name: str | None = None,
         ) -> None:
             self.sent.append((kind, text, blob, name))
 
@@ -87,8 +96,8 @@ class Stage:
         return process
 
     def processes(self) -> list[int]:
-        """What a runner of this stage started and is still there, by the mark in its environment; not runner or
-        forwarder, which hide theirs."""
+        """What a runner of this stage started and is still there, by the mark in its environment; not runner
+        or forwarder, which hide theirs."""
         mark, found = f"CLAWD_STAGE={self.root}".encode(), []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -122,4 +131,10 @@ def stage() -> Iterator[Stage]:
     shutil.rmtree(root)
 
 
-Poll = Callable[[Callable[[], Any]], Any]
+async def eventually(condition: Callable[[], Any], seconds: float = 20) -> None:
+    """Wait for something outside this process to become true; a test fails when it does not."""
+    with anyio.fail_after(seconds):
+        while True:
+            if condition():
+                return
+            await anyio.sleep(0.005)

@@ -90,7 +90,11 @@ class MemoryDesk:
     async def hello(self, run: str, engine: str, version: str) -> dict[str, Any]:
         self.hellos.append((engine, version))
         self.changed()
-        return {"token": TOKEN, "limits": {"parallel": self.parallel}, "clock": "2026-11-29T14:00:00.000+02:00"}
+        return {
+            "token": TOKEN,
+            "limits": {"parallel": self.parallel},
+            "clock": "2026-11-29T14:00:00.000+02:00",
+        }
 
     async def next_turn(self, run: str, worker: int, wait: float) -> Offer | None:
         self.polls += 1

@@ -26,14 +26,22 @@ def test_paths_and_limits_are_those_of_the_protocol() -> None:
     assert bodies.TOOLS + "{name}" == protocol.TOOL
     for path, verb in ((protocol.MORE, "more"), (protocol.STEP, "step"), (protocol.FINAL, "final")):
         assert path == f"{bodies.TURN}/{{turn}}/{verb}"
-    for name in ("SCHEMA", "EVENTS_BYTES", "STEP_BYTES", "TOOL_BYTES", "FINAL_BYTES", "TEXT_BYTES", "JSON_DEPTH"):
+    for name in (
+        "SCHEMA",
+        "EVENTS_BYTES",
+        "STEP_BYTES",
+        "TOOL_BYTES",
+        "FINAL_BYTES",
+        "TEXT_BYTES",
+        "JSON_DEPTH",
+    ):
         assert getattr(bodies, name) == getattr(protocol, name)
     assert (bodies.CALLS_PER_SECOND, bodies.CONNECTIONS) == (protocol.CALLS_PER_SECOND, protocol.CONNECTIONS)
 
 
 def test_fields_are_those_of_the_protocol() -> None:
     protocol = definition()
-    models = {
+    models: dict[str, type[bodies.Body]] = {
         protocol.HELLO: bodies.Hello,
         protocol.STEP: bodies.Step,
         protocol.EVENTS: bodies.Events,
@@ -44,6 +52,7 @@ def test_fields_are_those_of_the_protocol() -> None:
     for path, model in models.items():
         fields = {field.alias or name for name, field in model.model_fields.items()}
         assert fields == set(protocol.BODIES[path])
+    assert set(bodies.Event.model_fields) == set(protocol.EVENT)
     assert bodies.Event.model_fields["type"].annotation.__args__ == protocol.EVENT_TYPES  # type: ignore[union-attr]
 
 

@@ -1,4 +1,5 @@
-"""The forwarder of a real runner: ordinary clients reach the tools through it, nobody reaches the turn protocol."""
+"""The forwarder of a real runner: ordinary clients reach the tools through it, nobody reaches the turn
+protocol."""
 
 from __future__ import annotations
 
@@ -44,7 +45,11 @@ async def test_tools_pass_and_the_turn_protocol_does_not(stage: Stage) -> None:
         async def get(*request: Any) -> tuple[int, dict[str, Any]]:
             return await anyio.to_thread.run_sync(fetch, stage, *request)
 
-        for target in ("/host/v1/turn?wait=0&worker=0", f"/host/v1/turn/{turn.id}/final", "/host/v1/control?wait=0"):
+        for target in (
+            "/host/v1/turn?wait=0&worker=0",
+            f"/host/v1/turn/{turn.id}/final",
+            "/host/v1/control?wait=0",
+        ):
             status, answer = await get(target)
             assert (status, answer["error"]) == (403, "not_the_runner")
         status, answer = await get("/host/v1/hello", {"schema": 1})

@@ -1,14 +1,18 @@
-"""The real runner against the real server: turns, rounds, crashes, stops, and what processes try to leave behind."""
+"""The real runner against the real server: turns, rounds, crashes, stops, and what processes try to leave
+behind."""
 
 from __future__ import annotations
 
 import json
-import os
+from pathlib import Path
 
 import anyio
 import pytest
 
-from .conftest import Stage
+from clawd.errors import UsageError
+from clawd.turns.desk import Control, Final, Lease
+
+from .conftest import Stage, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -37,9 +41,7 @@ async def test_four_turns_run_side_by_side(stage: Stage) -> None:
             )
             for n in range(4)
         ]
-        with anyio.fail_after(20):
-            while len(list(stage.work.iterdir())) < 4:
-                await anyio.sleep(0.01)
+        await eventually(lambda: len(list(stage.work.iterdir())) == 4)
         (stage.work / "go").touch()
         for turn in turns:
             assert (await stage.desk.done(turn)).text == "ok"
@@ -68,7 +70,9 @@ async def test_scripted_rounds_are_durable_steps(stage: Stage) -> None:
     assert json.loads(calls[1]["function"]["arguments"]) == {"command": "echo two"}
     assert [step["content"] for step in turn.steps[1:3]] == ["one\n[exit code 3]", "two"]
     assert len({call["id"] for step in turn.steps for call in step.get("tool_calls", ())}) == 3
-    assert turn.events == [{"type": "delta", "text": "looking at x"}]
+    assert turn.events[0] == {"type": "delta", "text": "looking at x"}
+    phases = [(event["name"], event["phase"]) for event in turn.events[1:]]
+    assert phases == [(name, phase) for name in ("bash", "bash", "send_message") for phase in ("start", "end")][:-1]
     assert stage.sent == [("text", "on the way", None, None)]
     assert turn.steps[0]["at"].endswith("+02:00")
 
@@ -100,9 +104,7 @@ async def test_a_runner_killed_in_mid_turn_is_continued_by_the_next(stage: Stage
     )
     async with stage.server():
         first = stage.runner()
-        with anyio.fail_after(20):
-            while not (stage.work / "log").exists():
-                await anyio.sleep(0.01)
+        await eventually(lambda: (stage.work / "log").exists())
         stage.kill(first)
     stage.desk.requeue(turn)
     async with stage.server():
@@ -110,7 +112,10 @@ async def test_a_runner_killed_in_mid_turn_is_continued_by_the_next(stage: Stage
         assert (await stage.desk.done(turn)).text == "end"
     assert "interrupted" in turn.steps[3]["content"]
     assert (stage.work / "log").read_text() == "x\n"
-    assert [text for _, text, _, _ in stage.sent] == ["once", "once"]  # two calls of the script, each one effect
+    assert [text for _, text, _, _ in stage.sent] == [
+        "once",
+        "once",
+    ]  # two calls of the script, each one effect
     assert turn.attempt == 2 and turn.finals == 1
 
 
@@ -144,28 +149,20 @@ async def test_nothing_that_a_turn_started_outlives_it(stage: Stage, command: st
         turn = stage.desk.script({"tool_calls": [bash(f"{command}\necho started")]}, {"text": "ok"})
         assert (await stage.desk.done(turn)).text == "ok"
         assert turn.steps[1]["content"] == "started"
-        assert children(runner.pid) == 1  # the forwarder
+        assert len(children(runner.pid)) == 1  # the forwarder
 
 
 async def test_another_live_turn_keeps_its_processes(stage: Stage) -> None:
     async with stage.server():
         stage.runner()
         long = stage.desk.script(
-            {
-                "tool_calls": [
-                    bash(
-                        "(setsid sleep 611 &) ; touch up; while [ ! -e go ]; do sleep 0.02; done; pgrep -f 'sleep 61[1]' | wc -l"
-                    )
-                ]
-            },
+            {"tool_calls": [bash("(setsid sleep 611 &) ; touch up; while [ ! -e go ]; do sleep 0.02; done")]},
             {"text": "long"},
         )
-        with anyio.fail_after(20):
-            while not (stage.work / "up").exists():
-                await anyio.sleep(0.01)
+        await eventually(lambda: (stage.work / "up").exists())
         short = stage.desk.script({"tool_calls": [bash("sleep 612 &")]}, {"text": "short"})
         await stage.desk.done(short)
-        left = [open(f"/proc/{pid}/cmdline").read() for pid in stage.processes()]
+        left = [Path(f"/proc/{pid}/cmdline").read_text() for pid in stage.processes()]
         assert any("611" in line for line in left) and not any("612" in line for line in left)
         (stage.work / "go").touch()
         await stage.desk.done(long)
@@ -210,11 +207,31 @@ async def test_an_engine_that_fails_or_is_missing_leaves_the_worker_alive(stage:
         stage.runner()
         broken = stage.desk.script({"text": "x"}, ordinal="not a number")
         missing = stage.desk.submit("hi", engine="messages")
-        empty = stage.desk.script({"text": " "})
         assert "failed (TypeError)" in str((await stage.desk.done(broken)).error)
         assert "not built yet" in str((await stage.desk.done(missing)).error)
-        assert "without saying anything" in str((await stage.desk.done(empty)).error)
         assert (await stage.desk.done(stage.desk.submit("say on"))).text == "on"
+
+
+async def test_what_the_daemon_refuses_is_an_error_of_the_turn(stage: Stage) -> None:
+    class Strict(type(stage.desk)):  # type: ignore[misc]
+        async def final(self, lease: Lease, final: Final) -> None:
+            if final.error is None:
+                raise UsageError("no such file")
+            await super().final(lease, final)
+
+    stage.desk = Strict()
+    async with stage.server():
+        stage.runner()
+        assert (await stage.desk.done(stage.desk.submit("say x"))).error == "The answer was refused: no such file"
+
+
+async def test_a_forwarder_that_was_ended_ends_the_run(stage: Stage) -> None:
+    async with stage.server():
+        runner = stage.runner()
+        await stage.desk.until(lambda: stage.desk.polls == 4)
+        turn = stage.desk.script({"tool_calls": [bash(f"kill -9 {children(runner.pid)[0]}")]}, {"text": "ok"})
+        assert (await stage.desk.done(turn)).text == "ok"
+        assert await anyio.to_thread.run_sync(runner.wait, 20) == 1
 
 
 async def test_a_lost_lease_is_dropped_quietly(stage: Stage) -> None:
@@ -223,9 +240,7 @@ async def test_a_lost_lease_is_dropped_quietly(stage: Stage) -> None:
         turn = stage.desk.script(
             {"tool_calls": [bash("touch up; while [ ! -e go ]; do sleep 0.02; done")]}, {"text": "x"}
         )
-        with anyio.fail_after(20):
-            while not (stage.work / "up").exists():
-                await anyio.sleep(0.01)
+        await eventually(lambda: (stage.work / "up").exists())
         assert turn.lease is not None
         turn.lease = type(turn.lease)("another", turn.id, 2, 0)
         (stage.work / "go").touch()
@@ -241,9 +256,7 @@ async def test_the_runner_waits_out_a_daemon_that_restarts(stage: Stage) -> None
     )
     async with stage.server() as old:
         runner = stage.runner()
-        with anyio.fail_after(20):
-            while not (stage.work / "up").exists():
-                await anyio.sleep(0.01)
+        await eventually(lambda: (stage.work / "up").exists())
     stage.socket.unlink()
     async with stage.server(runner=old.runner):
         await stage.desk.until(lambda: stage.desk.calls.count("events") > 1)  # the lease is renewed at once
@@ -255,8 +268,6 @@ async def test_the_runner_waits_out_a_daemon_that_restarts(stage: Stage) -> None
 
 
 async def test_shutdown_ends_the_runner(stage: Stage) -> None:
-    from clawd.turns.desk import Control
-
     class Leaving(type(stage.desk)):  # type: ignore[misc]
         async def control(self, run: str, wait: float) -> list[Control]:
             await self.until(lambda: self.polls >= 4)
@@ -270,13 +281,6 @@ async def test_shutdown_ends_the_runner(stage: Stage) -> None:
         assert code == 0
 
 
-def children(pid: int) -> int:
-    """How many processes, zombies included, have this parent."""
-    count = 0
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                count += int(file.read().rpartition(b")")[2].split()[1]) == pid
-        except OSError:
-            continue
-    return count
+def children(pid: int) -> list[str]:
+    """The processes, zombies included, that have this parent."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

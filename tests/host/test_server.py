@@ -1,4 +1,5 @@
-"""The run's socket, tried with raw requests: who may speak, what may be said, and that nothing malformed hurts."""
+"""The run's socket, tried with raw requests: who may speak, what may be said, and that nothing malformed
+hurts."""
 
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from clawd.errors import ClawdError, StorageError
 from clawd.host import bodies
 
-from .conftest import Stage
+from .conftest import Stage, eventually
 from .memory_desk import TOKEN, HeldTurn, MemoryDesk
 
 pytestmark = pytest.mark.anyio
@@ -118,6 +118,14 @@ async def test_a_process_of_another_sandbox_is_refused(stage: Stage) -> None:
         assert stage.desk.hellos == []
 
 
+async def test_who_comes_before_the_sandbox_is_known_asks_again(stage: Stage) -> None:
+    known: list[bool | None] = [None, None, True]
+    async with stage.server(owns=lambda pid: known.pop(0) if known else True):
+        assert await code(stage, "POST", bodies.HELLO, HELLO) == (503, "starting")
+        stage.runner()
+        await stage.desk.until(lambda: stage.desk.hellos)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a socket away")
 async def test_a_process_of_another_user_is_refused(stage: Stage) -> None:
     async with stage.server(uid=64_001):
@@ -129,13 +137,13 @@ async def test_connections_are_counted(stage: Stage) -> None:
     async with stage.server():
         idle = [await asyncio.open_unix_connection(str(stage.socket)) for _ in range(bodies.CONNECTIONS)]
         with anyio.fail_after(10):
-            while (await code(stage, "GET", "/"))[0] != 503:
-                await anyio.lowlevel.checkpoint()
+            while await code(stage, "GET", "/") != (503, "too_many_connections"):
+                pass
         for _, writer in idle:
             writer.close()
         with anyio.fail_after(10):
             while await code(stage, "GET", "/") != (404, "not_found"):
-                await anyio.lowlevel.checkpoint()
+                pass
 
 
 # ---- turns
@@ -156,9 +164,7 @@ async def test_a_poll_ends_with_its_connection(stage: Stage) -> None:
         await stage.desk.until(lambda: stage.desk.polls == 1)
         writer.close()
         await writer.wait_closed()
-        with anyio.fail_after(10):
-            while len(asyncio.all_tasks()) > 2:  # the connection's and the poll's are gone
-                await anyio.sleep(0.001)
+        await eventually(lambda: len(asyncio.all_tasks()) <= 2)  # the connection's and the poll's are gone
         turn = stage.desk.submit("hi")
         await ask(stage, "GET", "/host/v1/turn?wait=1&worker=0")
         assert turn.lease is not None and turn.lease.worker == 0
@@ -233,14 +239,17 @@ async def test_another_process_of_the_sandbox_uses_the_live_turn(stage: Stage) -
         turn = await live(stage)
         for named in ({}, {"turn": turn.id}):
             data = json.dumps({**SEND, **named, "nth": len(stage.sent)}).encode()
-            head = f"POST {TARGET} HTTP/1.1\r\nHost: x\r\n{'Authorization'}: Bearer {TOKEN}\r\n"
+            head = f"POST {TARGET} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
             request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
             answer = await anyio.to_thread.run_sync(elsewhere, stage, request)
             assert answer.startswith(b"HTTP/1.1 200")
         assert len(stage.sent) == 2
         stage.desk.submit("another")
         await ask(stage, "GET", "/host/v1/turn?wait=1&worker=1")
-        assert await code(stage, "POST", TARGET, SEND, headers=BEARER) == (403, "no_turn")  # which of the two?
+        assert await code(stage, "POST", TARGET, SEND, headers=BEARER) == (
+            403,
+            "no_turn",
+        )  # which of the two?
 
 
 async def test_a_tool_refuses_in_sentences(stage: Stage) -> None:
@@ -325,7 +334,19 @@ async def test_another_schema_is_409(stage: Stage, schema: Any) -> None:
     async with stage.server():
         assert await code(stage, "POST", bodies.HELLO, {**HELLO, "schema": schema}) == (409, "proto")
         turn = await live(stage)
-        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/final", {"schema": schema}) == (409, "proto")
+        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/final", {"schema": schema}) == (
+            409,
+            "proto",
+        )
+
+
+@pytest.mark.parametrize("message", [{"role": "tool"}, {"role": "assistant", "tool_call_id": "a"}, {"role": "user"}])
+async def test_a_step_is_a_message_or_a_result(stage: Stage, message: dict[str, str]) -> None:
+    async with stage.server():
+        turn = await live(stage)
+        step = {**STEP, "message": {"content": "x", "at": "now", **message}}
+        assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/step", step) == (400, "malformed")
+        assert turn.steps == []
 
 
 async def test_bodies_are_bounded(stage: Stage) -> None:
@@ -337,8 +358,8 @@ async def test_bodies_are_bounded(stage: Stage) -> None:
         assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/final", long) == (413, "too_large")
         big = {"schema": 1, "arguments": {"text": "x" * bodies.TOOL_BYTES}}
         assert await code(stage, "POST", TARGET, big, headers=BEARER) == (413, "too_large")
-        head = f"POST /host/v1/turn/{turn.id}/events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
-        chunked = head + b"20000\r\n" + b" " * 0x20000 + b"\r\n0\r\n\r\n"
+        head = f"POST /host/v1/turn/{turn.id}/events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        chunked = head.encode() + b"20000\r\n" + b" " * 0x20000 + b"\r\n0\r\n\r\n"
         status, answer = await raw(stage, chunked)
         assert (status, answer["error"]) == (413, "too_large")
 

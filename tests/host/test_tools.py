@@ -23,7 +23,7 @@ def sent() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def context(tmp_path: Path, sent: list[dict[str, Any]]) -> ToolContext:
-    def enqueue(tx: object, effect: int, **row: Any) -> None:
+    def enqueue(tx: object, effect: int, /, **row: Any) -> None:
         sent.append({"effect": effect, **row})
 
     (tmp_path / "work" / "sub").mkdir(parents=True)
@@ -57,7 +57,11 @@ async def test_a_message_needs_some_text_and_has_an_end(context: ToolContext, te
 async def test_a_file_is_copied_at_the_call(context: ToolContext, sent: list[dict[str, Any]], path: str) -> None:
     file = context.work / "sub" / "a.txt"
     file.write_text("before")
-    assert await do(context, send_file, path=path, caption="c") == {"queued": "file", "name": "a.txt", "bytes": 6}
+    assert await do(context, send_file, path=path, caption="c") == {
+        "queued": "file",
+        "name": "a.txt",
+        "bytes": 6,
+    }
     file.write_text("after")
     assert (sent[0]["kind"], sent[0]["text"], sent[0]["name"]) == ("file", "c", "a.txt")
     assert context.blobs.path(sent[0]["blob"]).read_text() == "before"

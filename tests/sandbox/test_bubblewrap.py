@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from conftest import until
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import limits, running
 from clawd.sandbox.bubblewrap import Bubblewrap, processes_of
-from clawd.sandbox.processes import process
-from clawd.sandbox.protocol import LeftOver, SandboxLimits
+from clawd.sandbox.processes import process, seeing
+from clawd.sandbox.protocol import LeftOver, RunSpec, SandboxLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +68,16 @@ async def test_kill_ends_everything_and_may_be_repeated(ground) -> None:
     assert not alive(sandbox.id)
     assert await sandbox.kill() == await sandbox.wait() == done
     assert not list(Path("/sys/fs/cgroup").glob(f"*/**/clawd-test{os.getpid()}-run-1"))
+
+
+async def test_what_does_not_die_is_said(ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = await ground.start(SLEEPER)
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "KILL_SECONDS", 0.05)
+        patch.setattr(sandbox, "_kill", lambda: None)
+        with pytest.raises(SandboxUnavailable, match="the sandbox of main does not end"):
+            await sandbox.kill()
+    assert (await sandbox.kill()).reason == "was ended"
 
 
 async def test_killed_from_outside_it_is_known(ground) -> None:
@@ -145,6 +154,29 @@ async def test_where_there_is_no_cgroup_limits_hold_each_process(ground) -> None
     assert not alive(sandbox.id)
 
 
+async def test_where_systemd_holds_it_starts_in_a_scope(ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few places where tests run have systemd: what stands in for it runs the command that it is given."""
+    stand_in = ground.root / "bin" / "systemd-run"
+    stand_in.parent.mkdir()
+    stand_in.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    await ground.backend.check()
+    host = ground.backend._host
+    assert host is not None
+    ground.backend._host = replace(host, holder=limits.Holder("scope", {}))
+    spec = ground.spec()
+    sandbox = await ground.start(SLEEPER, spec)
+    assert sandbox.limits == "scope"
+    await until((spec.work / "up").exists)
+    line, descriptors = sandbox.exec_command(["/bin/sh", "-c", "exit 5"], {})
+    assert line[0] == "systemd-run"
+    assert (await anyio.run_process(line, check=False, pass_fds=descriptors)).returncode == 5
+    running.close(descriptors)
+    await sandbox.kill()
+    assert not alive(sandbox.id)
+
+
 async def test_owns_its_own_processes_and_no_others(ground) -> None:
     spec, other = ground.spec(), ground.spec("run-2", "other")
     fork = "import os\nos.fork() or os.setsid()\n" + SLEEPER
@@ -178,7 +210,7 @@ async def test_a_command_beside_it_is_owned_and_ends_with_it(ground) -> None:
     spec = ground.spec()
     sandbox = await ground.start(SLEEPER, spec)
     line, descriptors = sandbox.exec_command(["/bin/sh", "-c", "touch beside; sleep 600 & sleep 600"], {})
-    beside = subprocess.Popen(line, pass_fds=descriptors)
+    beside = subprocess.Popen(line, pass_fds=descriptors)  # noqa: ASYNC220
     running.close(descriptors)
     assert not sandbox.owns(beside.pid)
     sandbox.adopt(beside.pid)
@@ -245,27 +277,45 @@ async def test_sweep_spares_a_recycled_pid(ground, tmp_path: Path) -> None:
     me = process(os.getpid())
     assert me is not None
     boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
-    ids = [f"bwrap:{boot}:{me.pid}:{me.start - 1}:{me.pid}:{me.start + 1}", f"bwrap:00000000:{me.pid}:{me.start}:1:1"]
+    ids = [
+        f"bwrap:{boot}:{me.pid}:{me.start - 1}:{me.pid}:{me.start + 1}",
+        f"bwrap:00000000:{me.pid}:{me.start}:1:1",
+    ]
     for number, stale in enumerate([*ids, "docker:abc", "bwrap:x", ""]):
         run = f"run-{number}"
         assert await ground.backend.sweep([LeftOver(run, stale, tmp_path / run, None)]) == [run]
 
 
+DAEMON = """
+import sys
+import anyio
+from pathlib import Path, PosixPath
+from clawd.sandbox.bubblewrap import Bubblewrap
+from clawd.sandbox.protocol import RunSpec, SandboxLimits
+async def main():
+    backend = Bubblewrap({install!r}, Path({agent!r}))
+    await backend.check()
+    print("ready", flush=True)
+    sandbox = await backend.start({spec!r})
+    print(sandbox.id, flush=True)
+    await sandbox.wait()
+anyio.run(main)
+"""
+
+
+async def daemon(ground, spec: RunSpec) -> subprocess.Popen[str]:
+    """Another process that is about to start this sandbox."""
+    (ground.agents / "runner.py").write_text(SLEEPER)
+    script = DAEMON.format(install=f"test{os.getpid()}", agent=str(ground.agents), spec=spec)
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    assert child.stdout is not None
+    assert await anyio.to_thread.run_sync(child.stdout.readline) == "ready\n"
+    return child
+
+
 async def test_a_daemon_that_is_killed_takes_its_sandboxes_along(ground) -> None:
     spec = ground.spec()
-    (ground.agents / "runner.py").write_text(SLEEPER)
-    daemon = f"""
-        import anyio
-        from pathlib import PosixPath
-        from clawd.sandbox.bubblewrap import Bubblewrap
-        from clawd.sandbox.protocol import RunSpec, SandboxLimits
-        async def main():
-            sandbox = await Bubblewrap("test{os.getpid()}", PosixPath({str(ground.agents)!r})).start({spec!r})
-            print(sandbox.id, flush=True)
-            await sandbox.wait()
-        anyio.run(main)
-    """
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(daemon)], stdout=subprocess.PIPE, text=True)
+    child = await daemon(ground, spec)
     assert child.stdout is not None
     sandbox_id = (await anyio.to_thread.run_sync(child.stdout.readline)).strip()
     await until((spec.work / "up").exists)
@@ -277,6 +327,18 @@ async def test_a_daemon_that_is_killed_takes_its_sandboxes_along(ground) -> None
     cgroup = [Path(line) for line in _lines(spec.directory / "cgroup")]
     assert await ground.backend.sweep([left]) == ["run-1"]
     assert not any(path.exists() for path in cgroup)
+
+
+async def test_a_daemon_that_is_killed_in_a_start_leaves_no_agent_behind(ground) -> None:
+    for number in range(12):
+        spec = ground.spec(f"run-{number}")
+        child = await daemon(ground, spec)
+        await anyio.sleep(number * 0.002)  # any moment will do: none may leave an agent
+        child.kill()
+        child.wait()
+        await until(lambda at=spec: not seeing(at.socket_directory, "/run/clawd"))
+        assert await ground.backend.sweep([LeftOver(spec.run, "", spec.directory, spec.uid)]) == [spec.run]
+        assert not any(Path(line).exists() for line in _lines(spec.directory / "cgroup"))
 
 
 def _lines(path: Path) -> list[str]:

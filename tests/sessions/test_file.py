@@ -150,6 +150,13 @@ def test_what_is_added_to_a_turn_later_is_told_apart(path: Path) -> None:
     assert contents(path) == ["hi", "It could not be delivered."]
 
 
+def test_a_turn_of_an_earlier_ledger_is_not_taken_for_this_one(path: Path) -> None:
+    session = SessionFile(path, "main")
+    session.append([Block("user", "long ago", at=NOON)], 2)
+    session.append([Block("user", "now", at=NOON.replace(year=2027))], 2, redo=True)
+    assert contents(path) == ["long ago", "now"]
+
+
 @pytest.mark.parametrize(
     ("foreign", "expected"),
     [

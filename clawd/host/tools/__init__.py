@@ -1,5 +1,6 @@
-"""Host tools: what an agent may ask of the daemon. One small module each, with `NAME`, `DESCRIPTION`, `Arguments` and
-`prepare`, which does what is slow and gives the act that runs inside the ledger's transaction."""
+"""Host tools: what an agent may ask of the daemon. One small module each, with `NAME`, `DESCRIPTION`,
+`Arguments` and `prepare`, which does what is slow and gives the act that runs inside the ledger's
+transaction."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ class Enqueue(Protocol):
         self,
         tx: Transaction,
         effect_id: int,
+        /,
         *,
         kind: DeliveryKind,
         text: str,
@@ -37,7 +39,8 @@ class Enqueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may use. `work` is the group's, on the host; `max_file_bytes` bounds a file that is sent."""
+    """What a tool may use. `work` is the group's, on the host; `max_file_bytes` bounds a file that is
+    sent."""
 
     lease: Lease
     work: Path
@@ -54,7 +57,8 @@ class Tool(Protocol):
     Arguments: type[BaseModel]
 
     async def prepare(self, context: ToolContext, arguments: Any) -> Act:
-        """Check, and do what a transaction must not wait for. Raises ClawdError with a sentence for the agent."""
+        """Check, and do what a transaction must not wait for. Raises ClawdError with a sentence for the
+        agent."""
         ...
 
 

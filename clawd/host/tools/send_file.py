@@ -1,4 +1,5 @@
-"""`send_file`: a file of `work/` to the turn's chat. What is sent is the copy made now, whatever the agent does next."""
+"""`send_file`: a file of `work/` to the turn's chat. What is sent is the copy made now, whatever the agent
+does next."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def shown_name(path: str) -> str:
 
 
 async def prepare(context: ToolContext, arguments: Arguments) -> Act:
-    """Raises UnsafePath for what is no file of `work/`, or too large, StorageError when it cannot be copied."""
+    """Raises UnsafePath for what is no file of `work/`, or too large, StorageError when it cannot be
+    copied."""
     path = beneath_work(arguments.path)
     try:
         blob, size = await to_thread.run_sync(context.blobs.keep, context.work, path, context.max_file_bytes)

@@ -1,4 +1,5 @@
-"""The engine of the first run: fixed rules, no language model, no key, no network. It understands these sentences:
+"""The engine of the first run: fixed rules, no language model, no key, no network. It understands these
+sentences:
 
   help · what can you do       what it understands
   hello                        a greeting, with the name from user_profile.md
@@ -35,8 +36,8 @@ HELP = """I am the offline engine: fixed rules, no language model. I understand:
   send: TEXT       I send TEXT as a message of its own
   send file: NAME  I send a file of work/
   help             this list"""
-UNKNOWN = """I am the offline engine: I follow fixed rules and have no language model, so I do not understand that.
-Say "help" for what I do understand. For a real model, set `[model] engine` in config.toml ("messages" or "chat")."""
+UNKNOWN = """I am the offline engine: fixed rules, no language model. I do not understand that.
+Say "help" for what I do understand. For a real model, set `engine` of `[model]` in config.toml."""
 _GREETINGS = ("hello", "hi", "hey", "good morning", "good afternoon", "good evening", "hallo", "moin")
 _SHOWN = 200
 

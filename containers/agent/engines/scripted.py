@@ -1,11 +1,10 @@
-"""The engine for tests, rehearsals and experiments: it plays a transcript, `{"steps": [{text?, tool_calls?, delay_s?,
-error?, notes?, usage?}]}`, without a model.
+"""The engine for tests, rehearsals and experiments: it plays a transcript, `{"steps": [{text?, tool_calls?,
+delay_s?, error?, notes?, usage?}]}`, without a model.
 
-A turn plays one group of steps. A group ends with the first step that has no `tool_calls`; its text is the reply, its
-`error` fails the turn. The group is the turn's ordinal in its session, counted round. `{message}` in a text or in an
-argument stands for what was typed. `delay_s` is how long a step "thinks". Tools: `bash` {command} and `sleep` {seconds}
-run in the sandbox, other names are tools of the daemon.
-"""
+A turn plays one group of steps. A group ends with the first step that has no `tool_calls`; its text is the
+reply, its `error` fails the turn. The group is the turn's ordinal in its session, counted round. `{message}`
+in a text or in an argument stands for what was typed. `delay_s` is how long a step "thinks". Tools: `bash`
+{command} and `sleep` {seconds} run in the sandbox, other names are tools of the daemon."""
 
 from __future__ import annotations
 

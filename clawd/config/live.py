@@ -1,0 +1,96 @@
+"""The config as it stands now. A bad edit keeps what worked, and is told; an edit of a group's file holds at
+its next turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from clawd.config.home import Home
+from clawd.config.load import load_config, load_group, merged
+from clawd.config.schema import Config, Effective, GroupConfig
+from clawd.errors import ClawdError, ConfigError
+
+_Stamp = tuple[int, int, int] | None
+
+
+class LiveConfig:
+    """Holds the running config. Raises ConfigError or NotFound when the first reading fails."""
+
+    def __init__(self, home: Home, environment: Mapping[str, str]) -> None:
+        self._home, self._environment = home, environment
+        self._stamp = _stamp(home.config_file)
+        self.current: Config = load_config(home, environment)
+        self._groups: dict[str, tuple[_Stamp, GroupConfig]] = {}
+        self.problems: dict[str, ClawdError] = {}
+        """What is wrong now, by file: `doctor` and the owner are told. Empty when all is well."""
+
+    def changed(self) -> bool:
+        """Whether `config.toml` was touched since it was last read: one `stat`."""
+        return _stamp(self._home.config_file) != self._stamp
+
+    def reload(self) -> list[str]:
+        """Read `config.toml` again; gives the keys that changed, as "model.engine: offline → scripted".
+
+        Raises ConfigError or NotFound; the running config stays then.
+        """
+        self._stamp = _stamp(self._home.config_file)
+        try:
+            fresh = load_config(self._home, self._environment)
+        except ClawdError as error:
+            self.problems["config.toml"] = error
+            raise
+        self.problems.pop("config.toml", None)
+        changes = _changes(self.current, fresh)
+        self.current = fresh
+        return changes
+
+    def group(self, folder: str) -> GroupConfig:
+        """The group's own config, read again when its file changed. After a bad edit the last good one, with
+        the error in `problems`; raises ConfigError when there never was a good one."""
+        path = self._home.group(folder).config_file
+        stamp = _stamp(path)
+        known = self._groups.get(folder)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        name = f"groups/{folder}/group.toml"
+        try:
+            fresh = load_group(self._home, folder)
+        except ConfigError as error:
+            self.problems[name] = error
+            if known is None:
+                raise
+            fresh = known[1]
+        else:
+            self.problems.pop(name, None)
+        self._groups[folder] = (stamp, fresh)
+        return fresh
+
+    def for_group(self, folder: str) -> Effective:
+        """What holds for one group now."""
+        return merged(self.current, self.group(folder))
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _changes(old: Any, new: Any, path: str = "") -> list[str]:
+    if isinstance(old, BaseModel) and type(old) is type(new):
+        old, new = dict(old), dict(new)
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [*old, *(key for key in new if key not in old)]
+        dotted = ((key, f"{path}.{key}" if path else str(key)) for key in keys)
+        return [change for key, below in dotted for change in _changes(old.get(key), new.get(key), below)]
+    return [] if old == new else [f"{path}: {_shown(old)} → {_shown(new)}"]
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else str(value)

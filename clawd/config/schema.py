@@ -1,0 +1,494 @@
+"""What `config.toml` and `group.toml` may say. Every table of the contract is here; this is the reference.
+
+Unknown keys are refused. A table whose room is not built yet is accepted: `not_built` names it, `doctor` says
+so. Sizes are bytes, written as numbers or "512m", "1g"; money is US dollars.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from clawd.config.secrets import Secret
+from clawd.model import EngineName
+
+SCHEMA = 1
+
+RoleName = Literal["owner", "admin", "member"]
+Mode = Literal["ro", "rw"]
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", value.lower())
+        if match is None:
+            raise ValueError('a size is a number of bytes, or like "512m" or "1g"')
+        return int(float(match[1]) * _UNITS[match[2]])
+    return value
+
+
+@lru_cache(maxsize=256)
+def check_zone(name: str) -> str:
+    """The same name. Raises ValueError when it is no time zone."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(f'{name!r} is no time zone; write one like "Europe/Berlin" or "UTC"') from None
+    return name
+
+
+def _zone_name(value: object) -> object:
+    return check_zone(value) if isinstance(value, str) else value
+
+
+def _binding(value: str) -> str:
+    channel, colon, chat = value.partition(":")
+    if not (channel and colon and chat) or any(character.isspace() for character in value):
+        raise ValueError('a binding is "<channel>:<chat>", like "telegram:-100123"')
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+Zone = Annotated[str, BeforeValidator(_zone_name)]
+Binding = Annotated[str, BeforeValidator(lambda value: _binding(value) if isinstance(value, str) else value)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0)]
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Table(BaseModel):
+    """A table of TOML: known keys only, and no value of it in an error."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        coerce_numbers_to_str=True,
+        populate_by_name=True,
+    )
+
+
+class Claw(Table):
+    name: str = "clawd"
+    """What the claw is called in its own messages."""
+    timezone: Zone | None = None
+    """The owner's time zone; without it the machine's."""
+    trigger: str | None = None
+    """The word that calls the claw in groups with `answer = "trigger"`."""
+
+
+class SandboxTable(Table):
+    backend: Literal["auto", "docker", "bubblewrap"] = "auto"
+    """What makes sandboxes; `auto` takes docker where its Engine and image answer."""
+    image: str = "clawd-agent"
+    """Docker: the image that agents run in."""
+    warm_minutes: Annotated[float, Field(ge=0)] = 10
+    """How long an idle sandbox is kept."""
+    max_live: Positive = 4
+    """Sandboxes at one time."""
+    parallel: Positive = 4
+    """Sessions of one group that work side by side in its sandbox."""
+    memory: Size = 1 << 30
+    """The most memory that a sandbox may use."""
+    cpus: Annotated[float, Field(gt=0)] = 1.0
+    """CPUs that a sandbox may use."""
+    pids: Positive = 256
+    """Processes and threads at one time in a sandbox."""
+    work: Size = 1 << 30
+    """Bytes that a group's `work/` may hold."""
+    work_files: Positive = 100_000
+    """Files that a group's `work/` may hold."""
+    packages: list[str] = []
+    """Debian packages that are added to the image when it is built."""
+    docker_host: str | None = None
+    """The Engine's address, before `DOCKER_HOST`."""
+
+
+class ModelTable(Table):
+    engine: EngineName = "offline"
+    """What answers a turn."""
+    service: str | None = None
+    """The `[services]` entry that the model is reached through."""
+    model: str | None = None
+    """The model's name at the service."""
+    max_output: Positive = 8192
+    """Tokens of one answer."""
+    effort: Literal["low", "medium", "high"] | None = None
+    """How much the model thinks, where it can be told."""
+    fallbacks: list[str] = []
+    """Models to try in order when this one is exhausted: `model` or `service/model`."""
+    script: str | None = None
+    """Engine "scripted": the transcript file, below the home or absolute."""
+    agent: str | None = None
+    """Engine "exec": the `[engines]` entry."""
+
+
+class Inject(Table):
+    header: str | None = None
+    """The name of the header that carries the credential."""
+    bearer: bool = False
+    """`Authorization: Bearer <credential>`."""
+    basic: str | None = None
+    """The user name; the credential is the password of HTTP Basic."""
+    query: str | None = None
+    """The name of the query parameter."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Inject:
+        if sum((self.header is not None, self.bearer, self.basic is not None, self.query is not None)) != 1:
+            raise ValueError("inject takes exactly one of header, bearer, basic, query")
+        return self
+
+
+class ServiceLimits(Table):
+    requests_per_minute: Positive | None = None
+    """Requests that a group may send in a minute."""
+    requests_per_turn: Positive | None = None
+    """Requests that one turn may send."""
+    bytes_per_turn: Size | None = None
+    """Bytes that one turn may take in."""
+    request_bytes: Size | None = None
+    """The largest request."""
+    response_bytes: Size | None = None
+    """The largest answer."""
+    tokens_per_day: Positive | None = None
+    """Tokens a day over all groups."""
+    usd_per_day: Dollars | None = None
+    """Dollars a day over all groups."""
+    idle_s: Positive | None = None
+    """Seconds without a byte after which an answer is given up."""
+    total_s: Positive | None = None
+    """Seconds after which an answer is given up."""
+
+
+class Service(Table):
+    base_url: str | None = None
+    """The service's address, reached from a sandbox as `/svc/<name>/`."""
+    hosts: list[str] = []
+    """Hosts that are reached through the proxy instead; `*.example.org` for subdomains."""
+    credential: Secret | None = None
+    """The key, by reference; it never enters a sandbox."""
+    inject: Inject | None = None
+    """How the credential is added to a request."""
+    methods: list[str] = ["GET", "HEAD", "POST"]
+    """Methods that are let through."""
+    paths: list[str] = []
+    """Path prefixes, by whole segments, that are let through; empty lets all through."""
+    websocket: bool = False
+    """Whether a request may become a WebSocket."""
+    allow_private: bool = False
+    """Whether the service may lie on this machine or a private network."""
+    limits: ServiceLimits = ServiceLimits()
+    """Limits of this service."""
+    ca: str | None = None
+    """A file of certificates to trust for this service alone."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Service:
+        if (self.base_url is None) == (not self.hosts):
+            raise ValueError("a service has either base_url or hosts")
+        return self
+
+
+class Telegram(Table):
+    enabled: bool = False
+    """Whether the channel is opened."""
+    token: Secret | None = None
+    """The bot's token, by reference."""
+    api_base: str = "https://api.telegram.org"
+    """The address before `/bot<token>/`."""
+
+
+class Slack(Table):
+    enabled: bool = False
+    """Whether the channel is opened."""
+    bot_token: Secret | None = None
+    """The bot's token, by reference."""
+    app_token: Secret | None = None
+    """The app's token for Socket Mode, by reference."""
+    api_base: str = "https://slack.com"
+    """The address before `/api/`."""
+
+
+class Discord(Table):
+    enabled: bool = False
+    """Whether the channel is opened."""
+    token: Secret | None = None
+    """The bot's token, by reference."""
+    api_base: str = "https://discord.com/api/v10"
+    """The API's address, used as it stands."""
+    gateway_url: str | None = None
+    """The gateway's address; without it the one that the API names."""
+
+
+class Channels(Table):
+    telegram: Telegram = Telegram()
+    """Telegram, by long poll."""
+    slack: Slack = Slack()
+    """Slack, by Socket Mode."""
+    discord: Discord = Discord()
+    """Discord, by its gateway."""
+
+
+class MemoryTable(Table):
+    backend: Literal["file", "vector", "hybrid"] = "file"
+    """How memories are searched: words, meaning, or both."""
+    recall_k: Count = 8
+    """Memories that a turn is given."""
+    floor: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The lowest trust of a memory that is recalled."""
+
+
+class Budget(Table):
+    usd_per_day: Dollars | None = None
+    """Dollars a day."""
+    usd_per_month: Dollars | None = None
+    """Dollars a calendar month."""
+    tokens_per_day: Count | None = None
+    """Tokens a day."""
+    tokens_per_month: Count | None = None
+    """Tokens a calendar month."""
+    requests_per_minute: Positive | None = None
+    """Model requests a minute."""
+
+
+class Logging(Table):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least serious line that is written."""
+    format: Literal["json", "text"] = "json"
+    """What standard error gets; the file is always JSON lines."""
+
+
+class Webhooks(Table):
+    listen: str | None = None
+    """`host:port` of the webhook listener; without it there is none."""
+
+
+class Profile(Table):
+    soft: Positive
+    """Tokens of the window at which a session is compacted."""
+    hard: Positive
+    """Tokens of the window at which it is handed over."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Profile:
+        if self.soft > self.hard:
+            raise ValueError("soft must not be above hard")
+        return self
+
+
+class EngineTable(Table):
+    command: list[str] = Field(min_length=1)
+    """The command line; `{prompt}`, `{model}` and `{session}` are filled in."""
+    prompt: Literal["stdin", "argument"] = "stdin"
+    """How the prompt goes in."""
+    output: Literal["plain", "json", "stream-json"] = "plain"
+    """How the answer comes out."""
+
+
+class Price(Table):
+    input: Dollars
+    """Dollars a million input tokens."""
+    output: Dollars
+    """Dollars a million output tokens."""
+    cached: Dollars | None = None
+    """Dollars a million cached input tokens; without it the price of input."""
+    date: str | None = None
+    """When the price was looked up."""
+
+
+class Speech(Table):
+    service: str | None = None
+    """The `[services]` entry that turns voice notes into text."""
+
+
+class Retention(Table):
+    text_days: Count = 7
+    """Days that a message's text stays in the ledger after it was recorded."""
+    key_days: Count = 30
+    """Days that a message's identity stays there, to know it again."""
+    log_days: Count = 30
+    """Days that logs and the audit are kept."""
+    transcript_days: Count = 30
+    """Days that a distilled transcript is kept; 0 keeps it."""
+
+
+class Distil(Table):
+    sessions: Positive = 5
+    """Sealed sessions that start a round."""
+    message_chars: Positive = 8_000
+    """Characters of one message that are read."""
+    transcript_chars: Positive = 80_000
+    """Characters of one session that are read."""
+
+
+class Config(Table):
+    """`config.toml`."""
+
+    claw: Claw = Claw()
+    sandbox: SandboxTable = SandboxTable()
+    model: ModelTable = ModelTable()
+    services: dict[str, Service] = {}
+    channels: Channels = Channels()
+    memory: MemoryTable = MemoryTable()
+    budget: Budget = Budget()
+    logging: Logging = Logging()
+    webhooks: Webhooks = Webhooks()
+    profiles: dict[str, Profile] = {}
+    engines: dict[str, EngineTable] = {}
+    prices: dict[str, Price] = {}
+    speech: Speech = Speech()
+    retention: Retention = Retention()
+    distil: Distil = Distil()
+
+
+class Grant(Table):
+    service: str
+    """The service."""
+    for_: RoleName | None = Field(default=None, alias="for")
+    """The lowest role whose turns may use it; without it, what the service does decides."""
+    credential: Secret | None = None
+    """A key of this group's own, by reference."""
+
+
+GrantOrName = Annotated[Grant, BeforeValidator(lambda value: {"service": value} if isinstance(value, str) else value)]
+
+
+class Mount(Table):
+    path: str
+    """A directory of the host that the mount allowlist allows."""
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    """It appears as `/mnt/<name>`."""
+    mode: Mode = "ro"
+    """Read-only, or writable."""
+    shared: bool = False
+    """Whether another group may see what this one writes there."""
+
+
+class Watch(Table):
+    paths: list[str] = Field(min_length=1)
+    """Directories of the group's folder or of its mounts."""
+    globs: list[str] = ["*"]
+    """Names that count."""
+    events: list[Literal["added", "modified", "deleted"]] = ["added", "modified"]
+    """Changes that count."""
+    settle: Annotated[float, Field(ge=0)] = 2.0
+    """Seconds without a further change before the wake."""
+    cooldown: Annotated[float, Field(ge=0)] = 60.0
+    """Seconds between two wakes."""
+    max_per_hour: Positive = 12
+    """Wakes an hour, after which the rule rests and says so."""
+    prompt: str = ""
+    """What the agent is asked to do."""
+
+
+class Webhook(Table):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    """It listens at `/hooks/<group>/<name>`."""
+    secret: Secret
+    """The sender's secret, by reference."""
+    scheme: Literal["github", "slack", "stripe", "bearer"] = "github"
+    """How the sender proves that it knows the secret."""
+    prompt: str = ""
+    """What the agent is asked to do."""
+
+
+class Heartbeat(Table):
+    hours: Annotated[str, Field(pattern=r"^\d{1,2}(:\d\d)?-\d{1,2}(:\d\d)?$")] | None = None
+    """When it beats, like "9-18"; without it there is none."""
+    tz: Zone | None = None
+    """The zone of `hours`; without it the group's."""
+    file: str = "HEARTBEAT.md"
+    """The checklist, in the group's folder; an empty one makes no call."""
+
+
+class GroupConfig(Table):
+    """`group.toml`. Its `[sandbox] [model] [memory] [budget]` say what differs from `config.toml` for this
+    group."""
+
+    bindings: list[Binding] = []
+    """Chats that belong to the group; the first names its session."""
+    grants: list[GrantOrName] = []
+    """Services that the group may use."""
+    mounts: list[Mount] = []
+    """Directories of the host that the group asks for."""
+    watch: list[Watch] = []
+    """File changes that wake the group."""
+    webhook: list[Webhook] = []
+    """Requests from outside that wake the group."""
+    heartbeat: Heartbeat = Heartbeat()
+    """A regular look at a checklist."""
+    external: list[str] = []
+    """Session ids that may be injected from outside; `*` stands for any text."""
+    answer: Literal["always", "mention", "trigger", "off"] = "always"
+    """Which messages of a shared chat are answered."""
+    followups: Literal["steer", "queue", "interrupt"] = "steer"
+    """What a message does while a turn is at work."""
+    sessions: Literal["group", "thread"] = "group"
+    """One session for the group, or one for each thread."""
+    timezone: Zone | None = None
+    """The group's time zone."""
+    trigger: str | None = None
+    """The word that calls the claw here."""
+    share_profile: bool = False
+    """Whether `user_profile.md` is sent where others read along."""
+    default_session_tag: Literal["task", "conversation"] | None = None
+    """What kind of session this group has when nothing else says it."""
+    learn: Literal["propose", "auto"] = "propose"
+    """Whether learned skills wait for a yes."""
+    require_confirm: list[Literal["compact", "handoff"]] = []
+    """What asks before it is done."""
+    profile: str | None = None
+    """The context profile: `coding`, `chat`, or one of `[profiles]`."""
+    agent_id: str | None = None
+    """Who this group's agent is in the formats of other programs."""
+    memory_namespace: str | None = None
+    """Keeps the memories of this group's runs apart."""
+    shared: list[str] = []
+    """Memories that other groups may read."""
+    sandbox: SandboxTable = SandboxTable()
+    model: ModelTable = ModelTable()
+    memory: MemoryTable = MemoryTable()
+    budget: Budget = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """What holds for one group: `config.toml` with the group's own differences laid over it."""
+
+    name: str
+    timezone: str
+    trigger: str | None
+    sandbox: SandboxTable
+    model: ModelTable
+    memory: MemoryTable
+    budget: Budget
+    group: GroupConfig
+
+
+_LATER = (
+    "services",
+    "channels",
+    "memory",
+    "budget",
+    "webhooks",
+    "profiles",
+    "engines",
+    "prices",
+    "speech",
+    "distil",
+)
+_GROUP_LATER = ("grants", "mounts", "watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
+
+
+def not_built(config: Config | GroupConfig) -> list[str]:
+    """The tables and keys that are set although what they are for is not built yet."""
+    later = _LATER if isinstance(config, Config) else _GROUP_LATER
+    return [name for name in later if name in config.model_fields_set and getattr(config, name)]

@@ -1,0 +1,108 @@
+"""What the offline engine understands, and that it says so when it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent.engines import offline
+
+from tests.agent.standin import StandInTurn
+
+
+def said(turn: StandInTurn) -> str:
+    answer = offline.respond(turn)  # type: ignore[arg-type]
+    assert answer.error is None
+    text: str = answer.text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("text", "reply"),
+    [
+        ("say hello there", "hello there"),
+        ("Say: x", "x"),
+        ("help", offline.HELP),
+        ("What can you do?", offline.HELP),
+        ("time", "It is 2026-11-29 14:05."),
+        ("What time is it?", "It is 2026-11-29 14:05."),
+        ("notes", 'There are no notes yet. "note: buy milk" keeps one.'),
+        ("files", "work/ is empty."),
+        ("Hello!", 'Hello! Say "help" for what I can do.'),
+        ("write me a poem", offline.UNKNOWN),
+        ("note:", offline.UNKNOWN),
+        ("say", offline.UNKNOWN),
+        ("sh : ls", offline.UNKNOWN),
+        ("note: buy\n milk", "Noted: buy milk"),
+        ("send: hi", "Sent."),
+        ("send file: a.txt", "I sent a.txt."),
+        ("sh: ls", "ok"),
+    ],
+)
+def test_sentences(tmp_path: Path, text: str, reply: str) -> None:
+    (tmp_path / "work").mkdir()
+    assert said(StandInTurn(tmp_path, text)) == reply
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("note: buy milk", ("note", {"line": "- 2026-11-29 14:05:06 buy milk"})),
+        ("send: hi", ("send_message", {"text": "hi"})),
+        ("send file: a b.txt", ("send_file", {"path": "a b.txt"})),
+        ("sh: echo x", ("bash", {"command": "echo x"})),
+    ],
+)
+def test_what_does_something_is_a_tool_call(tmp_path: Path, text: str, call: Any) -> None:
+    turn = StandInTurn(tmp_path, text)
+    said(turn)
+    assert turn.rounds == [("", [call])]
+
+
+def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
+    turn = StandInTurn(tmp_path, "note: x", "send file: y")
+    turn.results = ["[There is no space left for this group's files.]", "[send_file was refused: no]"]
+    assert said(turn).split("\n\n") == [
+        "I could not keep that note. There is no space left for this group's files.",
+        "send_file was refused: no",
+    ]
+
+
+def test_several_wakes_are_answered_in_order(tmp_path: Path) -> None:
+    assert said(StandInTurn(tmp_path, "say one", "say two")) == "one\n\ntwo"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [{"origin": "member"}, {"authority": "member"}, {"authority": "none"}, {"origin": "agent"}],
+)
+def test_sh_is_the_owners(tmp_path: Path, refused: dict[str, Any]) -> None:
+    turn = StandInTurn(tmp_path, "sh: id", **refused)
+    assert "Only the owner" in said(turn) and turn.rounds == []
+
+
+@pytest.mark.parametrize("text", [" sh: id", "x\nsh: id", "SH: id", "[owner]: sh: id"])
+def test_sh_counts_only_at_the_start_of_a_part(tmp_path: Path, text: str) -> None:
+    turn = StandInTurn(tmp_path, text)
+    said(turn)
+    assert turn.rounds == []
+
+
+@pytest.mark.parametrize("kind", ["quoted", "forwarded", "attachment"])
+def test_only_what_was_typed_is_read(tmp_path: Path, kind: str) -> None:
+    turn = StandInTurn(tmp_path, "sh: id", kind=kind)
+    assert said(turn) == offline.UNKNOWN and turn.rounds == []
+
+
+@pytest.mark.parametrize("line", ["name: Ada", "- **Name**: Ada", "Name: _Ada_"])
+def test_a_greeting_knows_the_name(tmp_path: Path, line: str) -> None:
+    (tmp_path / "user_profile.md").write_text(f"# Who I am\n\n{line}\n")
+    assert said(StandInTurn(tmp_path, "hi, claw")).startswith("Hello, Ada!")
+
+
+def test_files_and_notes_are_read_from_work(tmp_path: Path) -> None:
+    (tmp_path / "work" / "sub").mkdir(parents=True)
+    (tmp_path / "work" / "sub" / "a.txt").touch()
+    (tmp_path / "work" / "notes.md").write_text("- x\n")
+    assert said(StandInTurn(tmp_path, "files", "notes")) == "notes.md\nsub/a.txt\n\n- x"

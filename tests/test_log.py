@@ -1,0 +1,167 @@
+"""Logs: JSON lines without secrets, rotated, private, and never in the way."""
+
+import base64
+import io
+import json
+import logging
+import os
+import re
+import stat
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawd import log
+from clawd.config.secrets import Secret
+from tests.sessions.strategies import steady
+
+CANARY = 'sk-CANARY "9f8e7d"/é+ü'
+logger = logging.getLogger("clawd.test")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Path]:
+    root = logging.getLogger()
+    level, raising = root.level, logging.raiseExceptions
+    log.setup(tmp_path / "logs" / "clawd.jsonl", "info")
+    yield tmp_path / "logs" / "clawd.jsonl"
+    log.setup(None)
+    root.setLevel(level)
+    logging.raiseExceptions = raising
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def test_a_line_is_one_json_object(file: Path) -> None:
+    logger.warning("claimed %d\nnow", 3, extra={"group": "main", "turn": 3, "wake": 1, "run": "r"})
+    logger.debug("not this")
+    (line,) = lines(file)
+    assert line.pop("ts")[10] == "T"
+    assert line == {
+        "level": "warning", "logger": "clawd.test", "msg": "claimed 3\nnow",
+        "group": "main", "turn": 3, "wake": 1, "run": "r",
+    }  # fmt: skip
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_no_form_of_a_secret_reaches_the_log(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", CANARY)
+    value = Secret("${env:KEY}").reveal()
+    basic = base64.b64encode(f"user:{value}".encode()).decode()
+    logger.info("raw %s", value, extra={"run": value})
+    logger.info(value)
+    logger.info("url https://x/?k=%s", urllib.parse.quote(value, safe=""))
+    logger.info("form %s", re.sub("%..", lambda match: match[0].lower(), urllib.parse.quote_plus(value)))
+    logger.info("json %s", json.dumps({"k": value}))
+    logger.info("basic %s", basic)
+    logger.info("dict %r", {"k": [value]})
+    try:
+        raise ValueError(value)
+    except ValueError:
+        logger.exception("failed")
+    text = file.read_text("utf-8")
+    assert "9f8e7d" not in text
+    assert basic[8:-4] not in text
+    assert len(lines(file)) == 8 and text.count(log.HIDDEN) >= 8
+    assert lines(file)[-1]["exc"].startswith("Traceback")
+
+
+@steady
+@given(st.text(st.characters(codec="utf-8"), min_size=6, max_size=30), st.binary(max_size=5), st.binary(max_size=5))
+def test_base64_is_known_wherever_the_secret_lies_in_it(secret: str, before: bytes, after: bytes) -> None:
+    encoded = base64.b64encode(before + secret.encode() + after).decode()
+    redactor = log.Redactor()
+    redactor.add(secret)
+    assert log.HIDDEN in redactor.clean(encoded)
+    assert log.HIDDEN in redactor.clean(encoded.replace("+", "-").replace("/", "_"))
+
+
+def test_a_secret_added_later_is_known_at_once() -> None:
+    redactor = log.Redactor()
+    assert redactor.clean("token-of-a-run") == "token-of-a-run"
+    redactor.add("token-of-a-run")
+    assert redactor.clean("a token-of-a-run b") == f"a {log.HIDDEN} b"
+
+
+def test_the_file_is_rotated_by_size(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "FILE_BYTES", 2000)
+    log.setup(file, "info")
+    for n in range(200):
+        logger.info("line %d", n)
+    kept = sorted(path.name for path in file.parent.iterdir())
+    assert kept == ["clawd.jsonl"] + [f"clawd.jsonl.{n}" for n in range(1, log.FILES + 1)]
+    assert all(path.stat().st_size <= 2000 for path in file.parent.iterdir())
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in file.parent.iterdir())
+    assert lines(file)[-1]["msg"] == "line 199"
+
+
+def test_old_logs_are_dropped(file: Path) -> None:
+    file.parent.mkdir(exist_ok=True)
+    for n, age in ((1, 29), (2, 31)):
+        rotated = file.with_name(f"{file.name}.{n}")
+        rotated.write_text("{}\n")
+        os.utime(rotated, (1e9 - age * 86400,) * 2)
+    log.drop_old(file, now=1e9)
+    assert sorted(path.name for path in file.parent.iterdir()) == ["clawd.jsonl.1"]
+
+
+def test_a_log_that_was_moved_away_is_made_again(file: Path) -> None:
+    logger.info("one")
+    file.rename(file.with_suffix(".old"))
+    logger.info("two")
+    assert [line["msg"] for line in lines(file)] == ["two"]
+
+
+def test_what_does_not_fit_is_logged_all_the_same(file: Path) -> None:
+    logger.info("%d %d", "x")
+    logger.info("lone \ud800 surrogate, NUL \x00", extra={"odd": object()})
+    assert lines(file)[0]["msg"].startswith("%d %d [")
+    assert lines(file)[1]["msg"] == "lone \ud800 surrogate, NUL \x00"
+
+
+def test_a_full_disk_never_raises(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = (
+        "import logging, resource, signal, sys; from pathlib import Path; from clawd import log\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "log.setup(Path(sys.argv[1]), 'info')\n"
+        "logging.info('fits')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))\n"
+        "for n in range(20): logging.info('x' * 100)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)\n"
+        "logging.info('fits again')\n"
+    )
+    target = file.with_name("full.jsonl")
+    done = subprocess.run([sys.executable, "-c", program, str(target)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    written = target.read_text().splitlines()
+    assert json.loads(written[0])["msg"] == "fits" and "fits again" in written[-1]
+
+
+def test_a_directory_that_cannot_be_written_never_raises(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where the directory should be")
+    log.setup(tmp_path / "logs" / "clawd.jsonl")
+    try:
+        logger.warning("lost")
+    finally:
+        log.setup(None)
+
+
+def test_a_person_gets_plain_lines(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    log.setup(file, "info", stderr=True)
+    log.redactor.add("hidden-token")
+    logger.error("\x1b[2Jgone \u202e hidden-token")
+    logger.debug("not this")
+    assert stream.getvalue()[9:] == f"error: \ufffd[2Jgone \ufffd {log.HIDDEN}\n"
+    assert len(lines(file)) == 1
