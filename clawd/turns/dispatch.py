@@ -23,7 +23,6 @@ from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.signals import News, Signals
 from clawd.turns import leases
-from clawd.turns.desk import Control
 from clawd.turns.leases import LiveTurn
 from clawd.turns.record import Recorder
 from clawd.turns.runs import Run, Runs
@@ -361,9 +360,10 @@ class Dispatcher:
                 return
             else:
                 pause = max(0.05, run.last_worked + self._warm_seconds(run.group) - now)
-            run.watch_news = anyio.Event()
+            run.watch_news, run.resting = anyio.Event(), not run.live
             with anyio.move_on_after(pause):
                 await run.watch_news.wait()
+            run.resting = False
             now = self._clock.monotonic()
             if not run.live and not run.exec_count and not run.wanted and not run.gone.is_set():
                 if now - run.last_worked >= self._warm_seconds(run.group):
@@ -418,7 +418,7 @@ class Dispatcher:
     def _ask_to_stop(self, run: Run, live: LiveTurn, why: str | None) -> None:
         live.stopping = self._clock.monotonic()
         live.why = why
-        run.tell(Control(live.turn, "stop"))
+        run.control_news.set()
         run.look_again()
 
     async def ended(self, ended: ends.Ended, to: Address, group: str) -> None:
