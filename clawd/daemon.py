@@ -21,13 +21,14 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from clawd import __version__, faults, log
+from clawd import __version__, faults, log, stores
 from clawd.channel import Adapter
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
 from clawd.config.home import Home, runtime_directory
 from clawd.config.live import LiveConfig
+from clawd.config.store import group_folder_store
 from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
@@ -43,6 +44,7 @@ from clawd.locks import HomeLock
 from clawd.model import Incoming, Lease
 from clawd.sandbox.choose import choose_backend
 from clawd.sandbox.protocol import SandboxLimits
+from clawd.sessions.store import session_store
 from clawd.signals import Signals
 from clawd.supervise import Part, supervise
 from clawd.trust import Role
@@ -99,6 +101,8 @@ class Daemon:
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
+            tasks.start_soon(self.recorder.note_failures)
+            tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 tasks.start_soon(
@@ -116,7 +120,9 @@ class Daemon:
     def _build(self, tasks: TaskGroup) -> None:
         home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
         self.channels = {"terminal": _adapter("terminal", {})}
-        self.outbox = Outbox(ledger, signals, clock, self.channels, home.blobs, tasks)
+        self.outbox = Outbox(
+            ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
+        )
         self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.recorded(group))
         self.dispatcher = Dispatcher(
             ledger=ledger,
@@ -129,6 +135,8 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
         )
+        stores.register(session_store(home))
+        stores.register(group_folder_store(home))
         self.dispatcher.runs = Runs(
             home,
             runtime_directory(dict(os.environ)),
@@ -201,7 +209,7 @@ class Daemon:
         async with server.HostServer(
             run.id,
             run.spec.socket_directory / "s",
-            owns=lambda pid: run.sandbox is not None and run.sandbox.owns(pid),
+            owns=lambda pid: run.sandbox.owns(pid) if run.sandbox else None,
             uid=run.spec.uid,
             desk=self.counter,
             tools=tools.built_in(),
@@ -276,6 +284,13 @@ class Daemon:
         }
 
     # ── life ──
+
+    async def _look_at_sandboxes(self) -> None:
+        """Know before the first message whether sandboxes can be made; the first one starts the sooner for it."""
+        try:
+            await self.dispatcher.runs.backend.check()
+        except ClawdError as error:
+            logger.error("no sandbox can be made: %s", error)
 
     def _channel(self, adapter: Adapter) -> Callable[[], Awaitable[None]]:
         return lambda: adapter.run(self.intake)

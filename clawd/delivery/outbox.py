@@ -7,7 +7,7 @@ after a crash what may have arrived is known; it is then found, sent as if new, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,11 +41,12 @@ class Outbox:
         channels: Mapping[str, Adapter],
         blobs: Path,
         tasks: TaskGroup,
+        failed: Callable[[], None] = lambda: None,
         owner_terminal: str = "main",
     ) -> None:
         self._ledger, self._signals, self._clock = ledger, signals, clock
         self._channels, self._blobs, self._tasks = channels, blobs, tasks
-        self._owner_terminal = owner_terminal
+        self._failed, self._owner_terminal = failed, owner_terminal
         self._awake: dict[tuple[str, str, str], anyio.Event] = {}
 
     async def start(self) -> None:
@@ -164,6 +165,7 @@ class Outbox:
     async def _tell_elsewhere(self, row: Row, error: str) -> None:
         """A delivery failed for good: the owner hears of it at the terminal, and the conversation keeps a note."""
         log.error("delivery %s to %s:%s failed: %s", row["id"], row["channel"], row["chat"], error)
+        self._failed()
         if row["channel"] == "terminal":
             return
         to = Address("terminal", "", self._owner_terminal, "")

@@ -123,6 +123,14 @@ def _settle(tx: Transaction, seq: int, owner: str, key: int, *, recorded: bool) 
         tx.execute("UPDATE inbound SET reason = 'delivery_failed' WHERE seq = ?", seq)
 
 
+def failures_to_note(tx: Transaction) -> list[sqlite3.Row]:
+    """Deliveries of recorded turns that failed for good and that their conversation does not know of yet."""
+    return tx.all(
+        "SELECT d.id, d.turn, d.channel, d.chat, d.error FROM delivery d JOIN turn t ON t.id = d.turn"
+        " WHERE d.state = 'failed' AND d.noted = 0 AND t.recorded_at IS NOT NULL ORDER BY d.id"
+    )
+
+
 def unseen(tx: Transaction, chat: str, thread: str) -> list[sqlite3.Row]:
     """What the terminal has been sent for this chat and no person has seen yet, oldest first."""
     return tx.all(

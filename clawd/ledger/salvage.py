@@ -135,7 +135,8 @@ def _settle(tx: Transaction, finished: Mapping[int, str], now: str, found: Salva
     # Answered, by the ledger, but what was said is lost with its final: only what is complete may be recorded.
     tx.execute("UPDATE turn SET state = 'queued', run = NULL, worker = NULL WHERE state IN ('claimed', 'held')")
     tx.execute(
-        "UPDATE inbound SET state = 'received', reason = NULL WHERE turn IN (SELECT id FROM turn WHERE state = 'queued')"
+        "UPDATE inbound SET state = 'received', reason = NULL"
+        " WHERE turn IN (SELECT id FROM turn WHERE state = 'queued')"
     )
     tx.execute(
         "UPDATE wake SET state = 'pending' WHERE id IN"

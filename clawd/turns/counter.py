@@ -162,12 +162,11 @@ class Counter:
 
     async def control(self, run: str, wait: float) -> list[Control]:
         found = self._run(run)
-        if not found.controls:
+        if not found.controls():
             found.control_news = anyio.Event()
             with anyio.move_on_after(wait):
                 await found.control_news.wait()
-        controls, found.controls = found.controls, []
-        return controls
+        return found.controls()
 
     async def more(self, lease: Lease) -> list[Control]:
         _, live = self._live(lease)

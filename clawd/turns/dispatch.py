@@ -23,7 +23,6 @@ from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.signals import News, Signals
 from clawd.turns import leases
-from clawd.turns.desk import Control
 from clawd.turns.leases import LiveTurn
 from clawd.turns.record import Recorder
 from clawd.turns.runs import Run, Runs
@@ -411,7 +410,7 @@ class Dispatcher:
     def _ask_to_stop(self, run: Run, live: LiveTurn, why: str | None) -> None:
         live.stopping = self._clock.monotonic()
         live.why = why
-        run.tell(Control(live.turn, "stop"))
+        run.control_news.set()
         run.look_again()
 
     async def ended(self, ended: ends.Ended, to: Address, group: str) -> None:

@@ -16,7 +16,7 @@ from clawd import faults
 from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
 from clawd.errors import ClawdError
-from clawd.ledger import ends, turns
+from clawd.ledger import deliveries, ends, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.locks import KeyedLocks
 from clawd.model import Block
@@ -78,6 +78,7 @@ class Recorder:
         self._home, self._ledger, self._clock, self._signals = home, ledger, clock, signals
         self._tasks, self._then = tasks, then
         self._locks = KeyedLocks()
+        self._failures = True  # since before the start, perhaps
 
     def soon(self, turn: int, redo: bool = False) -> None:
         """Record a turn beside everything else; `then` is told its group when that is done."""
@@ -96,6 +97,8 @@ class Recorder:
             await anyio.sleep(pause)
             pause, redo = min(pause * 2, LONGEST_WAIT_S), True
         faults.passing("recorded")
+        if self._failures:
+            await self.note_failures()
         self._signals.emit(News("turn", row["grp"], row["session"], {"turn": turn, "state": "recorded"}))
         self._then(row["grp"])
 
@@ -103,20 +106,39 @@ class Recorder:
         """Append the turn's blocks durably, then say so in the ledger. Raises StorageError or OSError; then try again
         with `redo`."""
 
-        def read(tx: Transaction) -> tuple[Row, Path, list[Block]]:
+        def read(tx: Transaction) -> tuple[Row, list[Block]]:
             row = turns.get(tx, turn)
-            place = tx.one(
-                "SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?",
-                row["session"],
-            )
-            assert place is not None
-            path = self._home.group(place["folder"]).sessions / f"{place['stem']}.md"
-            return row, path, blocks_of(row, turns.wakes(tx, turn), turns.steps(tx, turn))
+            return row, blocks_of(row, turns.wakes(tx, turn), turns.steps(tx, turn))
 
-        row, path, blocks = await self._ledger.do(read)
+        row, blocks = await self._ledger.do(read)
+        path = await self._ledger.do(lambda tx: self._file(tx, row["session"]))
         async with self._locks.hold(row["session"]):
             file = SessionFile(path, row["session"])
             await anyio.to_thread.run_sync(lambda: file.append(blocks, turn, redo))
             faults.passing("appended")
             await self._ledger.do(lambda tx: ends.recorded(tx, turn, rfc3339(self._clock.now())))
         return row
+
+    def _file(self, tx: Transaction, session: str) -> Path:
+        place = tx.one("SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session)
+        assert place is not None
+        return self._home.group(place["folder"]).sessions / f"{place['stem']}.md"
+
+    def failed(self) -> None:
+        """A delivery failed for good: its conversation is to have a note of it."""
+        self._failures = True
+        self._tasks.start_soon(self.note_failures)
+
+    async def note_failures(self) -> None:
+        """Append a System block for every delivery that failed, once; those of turns that are not recorded yet wait."""
+        for row in await self._ledger.do(deliveries.failures_to_note):
+            turn = await self._ledger.do(lambda tx, id=row["turn"]: turns.get(tx, id))  # type: ignore[misc]
+            path = await self._ledger.do(lambda tx, session=turn["session"]: self._file(tx, session))  # type: ignore[misc]
+            text = f"[this could not be delivered to {row['channel']}:{row['chat']}: {row['error']}]"
+            block = Block("system", text, _moment(turn["ended_at"]), meta={"note": f"delivery {row['id']}"})
+            async with self._locks.hold(turn["session"]):
+                file = SessionFile(path, turn["session"])
+                await anyio.to_thread.run_sync(file.append, [block], row["turn"], True)
+                await self._ledger.do(
+                    lambda tx, id=row["id"]: tx.execute("UPDATE delivery SET noted = 1 WHERE id = ?", id)  # type: ignore[misc]
+                )

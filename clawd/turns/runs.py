@@ -46,7 +46,6 @@ class Run:
     live: dict[int, LiveTurn] = field(default_factory=dict)
     waiters: deque[anyio.Event] = field(default_factory=deque)
     version: int = 0
-    controls: list[Control] = field(default_factory=list)
     control_news: anyio.Event = field(default_factory=anyio.Event)
     polls: dict[int, int] = field(default_factory=dict)
     watch_news: anyio.Event = field(default_factory=anyio.Event)
@@ -66,9 +65,9 @@ class Run:
         if self.waiters:
             self.waiters.popleft().set()
 
-    def tell(self, control: Control) -> None:
-        self.controls.append(control)
-        self.control_news.set()
+    def controls(self) -> list[Control]:
+        """What live turns must be told: for as long as they live, so that a lost answer loses nothing."""
+        return [Control(live.turn, "stop") for live in self.live.values() if live.stopping is not None]
 
     def look_again(self) -> None:
         """Something changed that the run's watch should not sleep through."""

@@ -132,6 +132,7 @@ CREATE TABLE delivery (
     platform_id TEXT,
     attempts INTEGER NOT NULL DEFAULT 0,
     error TEXT,
+    noted INTEGER NOT NULL DEFAULT 0,         -- a failure that the conversation has a note of
     made TEXT NOT NULL,
     seen INTEGER NOT NULL DEFAULT 0           -- the terminal's read receipt
 ) STRICT;
