@@ -60,9 +60,8 @@ class Conversations:
         return self._first_binding(group) or f"terminal:{group}"
 
     async def place(self, incoming: Incoming) -> Place:
-        """Where a message from the terminal belongs."""
-        group, session = await self.open(incoming.chat, incoming.session)
-        return Place(group, self.base(group) if incoming.session is None else session)
+        """Where a message from the terminal belongs: its conversation was opened first."""
+        return Place(incoming.chat, incoming.session or self.base(incoming.chat))
 
     async def receive(self, incoming: Incoming) -> Receipt:
         return await self._terminal.receive(incoming)  # type: ignore[no-any-return]

@@ -152,9 +152,11 @@ class Intake:
         place = await self._place(incoming)
         parts = [Part("typed", origin_of(role), each) for each in texts]
         now = rfc3339(self._clock.now())
-        if old := await self._ledger.do(lambda tx: inbound.known(tx, incoming)):
-            return Receipt(old.seq, old.state, old.session, old.turn, fresh=False)
-        wait = 0.0 if at_least(role, Role.ADMIN) or command else self._rates.wait(incoming.sender)
+        wait = 0.0
+        if not command and not at_least(role, Role.ADMIN):
+            if old := await self._ledger.do(lambda tx: inbound.known(tx, incoming)):
+                return Receipt(old.seq, old.state, old.session, old.turn, fresh=False)
+            wait = self._rates.wait(incoming.sender)
 
         def accept(tx: Transaction) -> Accepted:
             session = groups.open_session(tx, place.base, place.group, now)
@@ -170,6 +172,8 @@ class Intake:
             )
 
         accepted = await self._ledger.do(accept)
+        if not accepted.fresh:
+            return Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, fresh=False)
         faults.passing("received")
         data = {"message": accepted.seq, "state": accepted.state}
         self._signals.emit(News("message", place.group, accepted.session, data))
@@ -183,7 +187,7 @@ class Intake:
             if accepted.merged:
                 told = "Many messages wait already; this one will be answered together with the last of them."
             self._wake(place.group)
-        return Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, told, accepted.fresh)
+        return Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, told)
 
     async def recover(self) -> None:
         """After a restart: commands that were accepted are carried out, held messages wait their turn again."""

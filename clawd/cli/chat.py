@@ -222,7 +222,7 @@ class Talk:
             saying.cancel()
         if outcome is None:
             return receipt["state"] not in _DENIED
-        if outcome.get("error") and outcome.get("turn") not in self._noticed:
+        if outcome.get("error") and outcome["state"] != "stopped" and outcome.get("turn") not in self._noticed:
             self._screen.line(outcome["error"], style="31")
         return outcome["state"] not in _UNANSWERED
 

@@ -25,6 +25,7 @@ class LiveConfig:
         self._stamp = _stamp(home.config_file)
         self.current: Config = load_config(home, environment)
         self._groups: dict[str, tuple[_Stamp, GroupConfig]] = {}
+        self._effective: dict[str, tuple[Config, GroupConfig, Effective]] = {}
         self.problems: dict[str, ClawdError] = {}
         """What is wrong now, by file: `doctor` and the owner are told. Empty when all is well."""
 
@@ -71,7 +72,11 @@ class LiveConfig:
 
     def for_group(self, folder: str) -> Effective:
         """What holds for one group now."""
-        return merged(self.current, self.group(folder))
+        config, own = self.current, self.group(folder)
+        known = self._effective.get(folder)
+        if known is None or known[0] is not config or known[1] is not own:
+            known = self._effective[folder] = (config, own, merged(config, own))
+        return known[2]
 
 
 def _stamp(path: Path) -> _Stamp:

@@ -24,6 +24,7 @@ from clawd.signals import News, Signals, Subscription
 SPEAKER = re.compile(r"owner|(?:admin|member|stranger):[\w.@-]{1,64}")
 _STREAM = ("delta", "tool", "turn")
 _DECIDING = ("turn", "message", "delivery")
+_UNDERWAY = ("received", "queued", "claimed", "answered")  # no outcome yet
 
 Send = Callable[[str, dict[str, Any]], Awaitable[None]]
 
@@ -142,7 +143,8 @@ class Conversation:
         )
         if receipt.message is not None:
             self._told[receipt.message] = ""
-            self._tasks.start_soon(self._decide)
+            if receipt.state not in _UNDERWAY or receipt.turn is None or not receipt.fresh:
+                self._tasks.start_soon(self._decide)
         return asdict(receipt)
 
     async def seen(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -178,7 +180,9 @@ class Conversation:
             return False
         if news.kind in _STREAM and same_session(self._session, news.session):
             await self._send(news.kind, news.data)
-        return news.kind in _DECIDING
+        if not self._told or news.kind not in _DECIDING or news.data.get("state") in _UNDERWAY:
+            return False
+        return same_session(self._session, news.session)
 
     async def _catch_up(self) -> bool:
         """Pass on the news so far, so that what was streamed is told before what it became."""

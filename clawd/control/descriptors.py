@@ -50,6 +50,8 @@ async def answer(connection: socket.socket, first: bytes, descriptors: Sequence[
     argv = params.get("argv") if isinstance(params, dict) else None
     if request.get("op") != OP or len(descriptors) != COUNT or not isinstance(params, dict) or not _is_command(argv):
         raise UsageError(f"descriptors come with {OP}, a command and its three standard streams")
+    code: int | None = None
+    refused: ClawdError | None = None
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
@@ -57,10 +59,16 @@ async def answer(connection: socket.socket, first: bytes, descriptors: Sequence[
                 tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
-        code = await on_exec(params, descriptors)
+        try:
+            code = await on_exec(params, descriptors)
+        except ClawdError as error:  # raised below: a task group would wrap it
+            refused = error
+        tasks.cancel_scope.cancel()
+    if refused is not None:
+        raise refused
+    if code is not None:
         message = {"id": request.get("id"), "ok": True, "result": {"code": code}}
         await loop.sock_sendall(connection, wire.encode(message))
-        tasks.cancel_scope.cancel()
 
 
 def _is_command(argv: object) -> bool:

@@ -71,11 +71,11 @@ class Outbox:
         wait = 1.0
         try:
             while True:
-                event = self._awake[key] = anyio.Event()
+                self._awake[key] = anyio.Event()
                 try:
-                    row = await self._ledger.do(lambda tx: deliveries.head(tx, *key))
+                    row = await self._ledger.do(lambda tx: deliveries.take(tx, *key))
                     if row is None:
-                        if event.is_set():
+                        if self._awake[key].is_set():
                             continue
                         return
                     pause = await self._step(row)
@@ -89,24 +89,19 @@ class Outbox:
             self._awake.pop(key, None)
 
     async def _step(self, row: Row) -> float | None:
-        """One move of the chat's oldest row. Gives seconds to wait before the next, or None."""
+        """Decide on a row, as it was when it was taken. Gives seconds to wait before the next one, or None."""
         adapter = self._channels.get(row["channel"])
-        if adapter is None:
-            await self._decide(row, "fail", error=f"channel {row['channel']} is not configured")
-            return None
         message = self._outgoing(row)
         if row["state"] == "sending":  # since before a crash
             await self._decide(row, "doubt")
             return None
+        if row["state"] == "pending":
+            faults.passing("sending")
+        if adapter is None:
+            await self._decide(row, "fail", error=f"channel {row['channel']} is not configured")
+            return None
         if row["state"] == "unknown":
             return await self._resolve(row, adapter, message)
-        await self._ledger.do(
-            lambda tx: (
-                tx.move("delivery", row["id"], "send"),
-                tx.execute("UPDATE delivery SET attempts = attempts + 1 WHERE id = ?", row["id"]),
-            )
-        )
-        faults.passing("sending")
         return await self._send(row, adapter, message)
 
     async def _send(self, row: Row, adapter: Adapter, message: Outgoing) -> float | None:

@@ -131,6 +131,19 @@ def failures_to_note(tx: Transaction) -> list[sqlite3.Row]:
     )
 
 
+def noted(tx: Transaction, delivery: int) -> None:
+    tx.execute("UPDATE delivery SET noted = 1 WHERE id = ?", delivery)
+
+
+def take(tx: Transaction, channel: str, account: str, chat: str) -> Row | None:
+    """The chat's oldest undecided row, as it was; one that was pending is being sent from now on."""
+    row = head(tx, channel, account, chat)
+    if row is not None and row["state"] == "pending":
+        tx.move("delivery", row["id"], "send")
+        tx.execute("UPDATE delivery SET attempts = attempts + 1 WHERE id = ?", row["id"])
+    return row
+
+
 def unseen(tx: Transaction, chat: str, thread: str) -> list[sqlite3.Row]:
     """What the terminal has been sent for this chat and no person has seen yet, oldest first."""
     return tx.all(

@@ -14,7 +14,7 @@ from clawd.errors import ClawdError, NotFound
 from clawd.ledger import deliveries, groups
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
-from clawd.ledger.turns import check_lease, get, is_lease_of, steps
+from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, steps
 from clawd.model import Final, Lease, Usage
 from clawd.trust import Role
 
@@ -243,10 +243,11 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
     return turn
 
 
-def recorded(tx: Transaction, turn: int, now: str) -> None:
-    """The turn's blocks are in the session file, durably."""
+def recorded(tx: Transaction, turn: int, now: str) -> bool:
+    """The turn's blocks are in its file, durably. Gives whether its group has a turn that may be claimed now."""
     tx.execute("UPDATE turn SET recorded_at = ? WHERE id = ? AND recorded_at IS NULL", now, turn)
     deliveries.settle_turn(tx, turn)
+    return next_claimable(tx, get(tx, turn)["grp"]) is not None
 
 
 def _first_message(tx: Transaction, turn: int) -> int:

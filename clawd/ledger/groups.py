@@ -98,6 +98,7 @@ def open_session(tx: Transaction, base: str, group: str, now: str) -> SessionRow
     """The newest segment of `base`, made if it is new. Raises UsageError when the id belongs to another group."""
     known = session(tx, base)
     if known is None:
+        get(tx, group)
         return _new_session(tx, base, 1, base, group, now)
     if known.group != group:
         raise UsageError(f"session {base!r} belongs to group {known.group!r}, and an id belongs to one group for ever")

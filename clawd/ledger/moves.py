@@ -59,6 +59,7 @@ DELIVERY: Table = {
     ("sending", "bounce"): "pending",
     ("sending", "doubt"): "unknown",
     ("sending", "fail"): "failed",
+    ("unknown", "fail"): "failed",  # its channel is not there any more
     ("unknown", "find"): "sent",
     ("unknown", "miss"): "pending",  # the platform can tell, and it has not got it
     ("unknown", "repeat"): "resent",

@@ -23,7 +23,8 @@ QUOTAS = {"send_message": 20, "send_file": 10}
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claimed turn: the row as it was read, its wakes with their messages, and the steps so far."""
+    """A claimed turn: the row as it was read, its wakes with their messages, the steps so far, and whether the group
+    has another turn that may be claimed now."""
 
     turn: Row
     attempt: int
@@ -31,6 +32,7 @@ class Claim:
     taint: float
     wakes: list[dict[str, Any]]
     steps: list[dict[str, Any]]
+    more: bool = False
 
 
 def get(tx: Transaction, turn: int) -> Row:
@@ -89,7 +91,8 @@ def claim(tx: Transaction, run: str, group: str, worker: int, now: str) -> Claim
         if wake["inbound"] is not None:
             tx.move("inbound", wake["inbound"], "claim")
     tx.move("run", run, "take")
-    return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]))
+    more = next_claimable(tx, group) is not None
+    return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]), more)
 
 
 def reclaim(tx: Transaction, turn: int) -> Claim:

@@ -83,11 +83,9 @@ class Counter:
                 if found.polls[worker] != poll:  # the worker asked again: this answer would go nowhere
                     found.nudge()
                     return None
-                version = found.version
                 if (offer := await self._offer(found, worker)) is not None:
-                    found.nudge()
                     return offer
-                if found.version != version:
+                if found.maybe:
                     continue
                 if found.wanted and not found.live:
                     found.wanted = False
@@ -107,16 +105,19 @@ class Counter:
             mine = live.worker == worker
             if mine or (leases.verdict(live, now) == "unconfirmed"):
                 return await self._offer_again(run, live, worker)
-        if self._dispatcher.must_rest(run):
+        if not run.maybe or self._dispatcher.must_rest(run):
             return None
+        run.maybe = False  # what comes while the ledger is asked sets it again
         claim = await self._ledger.do(lambda tx: turns.claim(tx, run.id, run.group, worker, self._now()))
         if claim is None:
             return None
         faults.passing("claimed")
+        if claim.more:
+            run.nudge()
         run.handed_out += 1
         row = claim.turn
         run.live[row["id"]] = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now)
-        if len(run.live) == 1:
+        if run.resting:
             run.look_again()
         self._dispatcher.tell(run.group, row["session"], row["id"], "claimed")
         try:
@@ -211,18 +212,19 @@ class Counter:
         files, error = await self._keep_files(run, final)
         live = run.live.get(lease.turn)
         ours = live.why if live is not None else None  # we asked it to stop, for a limit
-        row = await self._ledger.do(lambda tx: turns.get(tx, lease.turn))
-        limit, now, engine = self._text_limit(row["channel"]), self._now(), self._composer.engine(run.group)
+        now, engine = self._now(), self._composer.engine(run.group)
 
-        def end(tx: Transaction) -> ends.Ended | None:
+        def end(tx: Transaction) -> tuple[Row, ends.Ended | None]:
+            row = turns.get(tx, lease.turn)
+            limit = self._text_limit(row["channel"])
             said = final.text.strip() or files or tx.one("SELECT 1 FROM delivery WHERE turn = ?", lease.turn)
             why = ours or error or (None if said else "the agent ended without an answer")
             if why is not None and not row["stop_requested"]:
                 turns.check_lease(tx, lease)
-                return ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
-            return ends.answer(tx, lease, final, files, now, limit=limit, engine=engine, backend=run.backend)
+                return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
+            return row, ends.answer(tx, lease, final, files, now, limit=limit, engine=engine, backend=run.backend)
 
-        ended = await self._ledger.do(end)
+        row, ended = await self._ledger.do(end)
         if ended is None:
             return
         if ended.state == "answered":
@@ -244,5 +246,5 @@ class Counter:
     def _forget(self, run: Run, turn: int) -> None:
         run.live.pop(turn, None)
         run.last_worked = self._clock.monotonic()
-        if not run.live:
+        if run.ending and not run.live:
             run.look_again()

@@ -360,9 +360,10 @@ class Dispatcher:
                 return
             else:
                 pause = max(0.05, run.last_worked + self._warm_seconds(run.group) - now)
-            run.watch_news = anyio.Event()
+            run.watch_news, run.resting = anyio.Event(), not run.live
             with anyio.move_on_after(pause):
                 await run.watch_news.wait()
+            run.resting = False
             now = self._clock.monotonic()
             if not run.live and not run.exec_count and not run.wanted and not run.gone.is_set():
                 if now - run.last_worked >= self._warm_seconds(run.group):

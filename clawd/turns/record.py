@@ -49,6 +49,7 @@ def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]
         for step in steps[turn["base_steps"] :]
     )
     ended = _moment(turn["ended_at"])
+    blocks += [Block("tool", "[no result: the turn ended first]", ended, (), id) for id in _unanswered(steps)]
     if turn["state"] == "answered":
         final = json.loads(turn["final"])
         named = [f"[file: {name}]" for name in final["files"]]
@@ -60,6 +61,17 @@ def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]
     else:
         blocks.append(Block("system", f"[the turn failed: {turn['error']}]", ended))
     return blocks
+
+
+def _unanswered(steps: list[dict[str, Any]]) -> list[str]:
+    """Calls of the last assistant step that have no result: a turn that was stopped or failed leaves some."""
+    calls: list[str] = []
+    for step in steps:
+        if step["role"] == "assistant":
+            calls = [call["id"] for call in step.get("tool_calls") or ()]
+        elif step.get("tool_call_id") in calls:
+            calls.remove(step["tool_call_id"])
+    return calls
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -89,7 +101,7 @@ class Recorder:
         pause = 1.0
         while True:
             try:
-                row = await self.record(turn, redo=redo)
+                row, more = await self.record(turn, redo=redo)
                 break
             except (ClawdError, OSError) as error:
                 log.error("turn %s cannot be recorded: %s", turn, error)
@@ -100,24 +112,24 @@ class Recorder:
         if self._failures:
             await self.note_failures()
         self._signals.emit(News("turn", row["grp"], row["session"], {"turn": turn, "state": "recorded"}))
-        self._then(row["grp"])
+        if more:
+            self._then(row["grp"])
 
-    async def record(self, turn: int, *, redo: bool) -> Row:
-        """Append the turn's blocks durably, then say so in the ledger. Raises StorageError or OSError; then try again
-        with `redo`."""
+    async def record(self, turn: int, *, redo: bool) -> tuple[Row, bool]:
+        """Append the turn's blocks durably, then say so in the ledger; gives the turn, and whether its group has
+        another that may be claimed now. Raises StorageError or OSError; then try again with `redo`."""
 
-        def read(tx: Transaction) -> tuple[Row, list[Block]]:
+        def read(tx: Transaction) -> tuple[Row, Path, list[Block]]:
             row = turns.get(tx, turn)
-            return row, blocks_of(row, turns.wakes(tx, turn), turns.steps(tx, turn))
+            return row, self._file(tx, row["session"]), blocks_of(row, turns.wakes(tx, turn), turns.steps(tx, turn))
 
-        row, blocks = await self._ledger.do(read)
-        path = await self._ledger.do(lambda tx: self._file(tx, row["session"]))
+        row, path, blocks = await self._ledger.do(read)
         async with self._locks.hold(row["session"]):
             file = SessionFile(path, row["session"])
             await anyio.to_thread.run_sync(lambda: file.append(blocks, turn, redo))
             faults.passing("appended")
-            await self._ledger.do(lambda tx: ends.recorded(tx, turn, rfc3339(self._clock.now())))
-        return row
+            more = await self._ledger.do(lambda tx: ends.recorded(tx, turn, rfc3339(self._clock.now())))
+        return row, more
 
     def _file(self, tx: Transaction, session: str) -> Path:
         place = tx.one("SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session)
@@ -126,19 +138,24 @@ class Recorder:
 
     def failed(self) -> None:
         """A delivery failed for good: its conversation is to have a note of it."""
-        self._failures = True
+        self._failures = True  # its turn may still have to be recorded first
         self._tasks.start_soon(self.note_failures)
 
     async def note_failures(self) -> None:
         """Append a System block for every delivery that failed, once; those of turns that are not recorded yet wait."""
-        for row in await self._ledger.do(deliveries.failures_to_note):
-            turn = await self._ledger.do(lambda tx, id=row["turn"]: turns.get(tx, id))  # type: ignore[misc]
-            path = await self._ledger.do(lambda tx, session=turn["session"]: self._file(tx, session))  # type: ignore[misc]
+
+        def read(tx: Transaction) -> list[tuple[Row, Row, Path]]:
+            found = []
+            for row in deliveries.failures_to_note(tx):
+                turn = turns.get(tx, row["turn"])
+                found.append((row, turn, self._file(tx, turn["session"])))
+            return found
+
+        self._failures = False
+        for row, turn, path in await self._ledger.do(read):
             text = f"[this could not be delivered to {row['channel']}:{row['chat']}: {row['error']}]"
             block = Block("system", text, _moment(turn["ended_at"]), meta={"note": f"delivery {row['id']}"})
             async with self._locks.hold(turn["session"]):
                 file = SessionFile(path, turn["session"])
-                await anyio.to_thread.run_sync(file.append, [block], row["turn"], True)
-                await self._ledger.do(
-                    lambda tx, id=row["id"]: tx.execute("UPDATE delivery SET noted = 1 WHERE id = ?", id)  # type: ignore[misc]
-                )
+                await anyio.to_thread.run_sync(file.append, [block], turn["id"], True)
+                await self._ledger.do(lambda tx, id=row["id"]: deliveries.noted(tx, id))  # type: ignore[misc]

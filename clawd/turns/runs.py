@@ -45,10 +45,11 @@ class Run:
     backend: str = ""
     live: dict[int, LiveTurn] = field(default_factory=dict)
     waiters: deque[anyio.Event] = field(default_factory=deque)
-    version: int = 0
+    maybe: bool = True  # there may be a turn to claim: nobody looks before that is so
     control_news: anyio.Event = field(default_factory=anyio.Event)
     polls: dict[int, int] = field(default_factory=dict)
     watch_news: anyio.Event = field(default_factory=anyio.Event)
+    resting: bool = False  # its watch sleeps until it has been idle for long
     wanted: bool = True
     ready: anyio.Event = field(default_factory=anyio.Event)
     gone: anyio.Event = field(default_factory=anyio.Event)
@@ -58,10 +59,11 @@ class Run:
     ending: bool = False
     exec_count: int = 0
     told: list[str] = field(default_factory=list)
+    shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
 
     def nudge(self) -> None:
         """There may be a turn: wake one worker that waits."""
-        self.version += 1
+        self.maybe = True
         if self.waiters:
             self.waiters.popleft().set()
 
@@ -75,6 +77,15 @@ class Run:
 
 
 Serve = Callable[[Run], AbstractAsyncContextManager[object]]
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file does; None when there is none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode, status.st_uid
 
 
 def token_hash(token: str) -> str:
@@ -171,7 +182,12 @@ class Runs:
 
     def render(self, run: Run) -> list[str]:
         """Renew what the agent is shown. Gives a sentence for each file that was refused, once a run."""
-        refused = view.render(run.spec.view, self._home.group(run.group)).refused
+        group = self._home.group(run.group)
+        sources = tuple(_stamp(path) for path in (group.claude_md, group.user_profile))
+        if sources == run.shown:
+            return []
+        run.shown = sources
+        refused = view.render(run.spec.view, group).refused
         new = [sentence for sentence in refused if sentence not in run.told]
         run.told += new
         return new

@@ -33,6 +33,8 @@ async def broken(params: dict[str, Any]) -> Any:
 
 
 async def shell(params: dict[str, Any], passed: Sequence[int]) -> int:
+    if params["group"] != "main":
+        raise NotFound("no such group")
     process = await asyncio.create_subprocess_exec(*params["argv"], stdin=passed[0], stdout=passed[1], stderr=passed[2])
     try:
         return await process.wait()
@@ -165,6 +167,12 @@ async def test_exec_runs_on_the_callers_own_descriptors(tmp_path: Path) -> None:
             streams = (stdin.fileno(), stdout.fileno(), stdout.fileno())
             code = await asyncio.to_thread(descriptors.execute, tmp_path, params, streams)
     assert (code, files["out"].read_text()) == (7, "in\nerr\n")
+
+
+async def test_exec_that_is_refused_says_why(tmp_path: Path) -> None:
+    async with served(tmp_path):
+        with pytest.raises(NotFound, match="no such group"):
+            await asyncio.to_thread(descriptors.execute, tmp_path, {"group": "nope", "argv": ["true"]})
 
 
 async def test_exec_ends_when_its_client_goes_away(tmp_path: Path) -> None:

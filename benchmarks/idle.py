@@ -1,0 +1,51 @@
+"""What the daemon costs with nothing to do: memory (PSS) and CPU over 30 s, before and after its first turn."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.daemon import Talker, daemon, home
+from benchmarks.figures import Figure, figure
+from clawd.config.home import Home
+from clawd.control.client import ControlClient
+
+SECONDS = 30.0
+
+
+def pss(pid: int) -> float:
+    """Proportional set size in MB."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def cpu(pid: int) -> float:
+    """Nanoseconds that all threads of a process have run."""
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+
+
+def idle() -> Iterator[Figure]:
+    with home(["main"]) as made, daemon(made) as process:
+        time.sleep(2)
+        yield figure("idle PSS, terminal only, no sandbox yet", [pss(process.pid)], "MB", goal=55)
+        yield figure("idle CPU over 30 s, no sandbox yet", [_share(process.pid)], "%", goal=0.05)
+        asyncio.run(_turn(made))
+        time.sleep(2)
+        yield figure("idle PSS after a turn, one warm sandbox", [pss(process.pid)], "MB")
+        yield figure("idle CPU over 30 s, one warm sandbox", [_share(process.pid)], "%", goal=0.05)
+
+
+def _share(pid: int) -> float:
+    before, began = cpu(pid), time.monotonic()
+    time.sleep(SECONDS)
+    return (cpu(pid) - before) / 1e9 / (time.monotonic() - began) * 100
+
+
+async def _turn(made: Home) -> None:
+    async with ControlClient(made.state) as client:
+        await (await Talker.open(client, "main")).say()
