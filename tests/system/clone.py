@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,24 @@ class Clone:
         return kept | trusted | {"XDG_RUNTIME_DIR": str(self.runtime)} | more
 
     def run(self, *words: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the clone to its end."""
-        return subprocess.run(
+        """Run a command in the clone to its end; what it began ends with it."""
+        process = subprocess.Popen(
             words,
             cwd=cwd or self.tree,
             env=self.environment(**env),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=INSTALLING,
+            start_new_session=True,
         )
+        try:
+            out, err = process.communicate(timeout=INSTALLING)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def make(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run make; the command must succeed."""
