@@ -37,8 +37,6 @@ def answer(
     now: str,
     *,
     limit: int,
-    engine: str,
-    backend: str,
 ) -> Ended:
     """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. A replay changes
     nothing and gives how the turn ended.
@@ -67,8 +65,6 @@ def answer(
             },
             ensure_ascii=False,
         ),
-        engine=engine,
-        backend=backend,
         model=final.model,
         input=usage.input if final.usage else None,
         output=usage.output if final.usage else None,
@@ -116,7 +112,7 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limit: int, final: 
         deliveries.Address.of(row),
         session=row["session"],
         kind="notice",
-        text=f"That did not work: {why}.{tried} To try again: clawd messages retry {_first_message(tx, turn)}",
+        text=f"That did not work: {why.rstrip('.')}.{tried} To try again: clawd messages retry {_first_message(tx, turn)}",
         now=now,
         limit=limit,
         turn=turn,

@@ -385,6 +385,8 @@ class Dispatcher:
             await self._kill(run)
 
     async def _look_at_work(self, run: Run) -> None:
+        """Over the limits of work/ a turn is stopped. One that finds it so when it begins may still make it smaller:
+        what was there then is allowed, once, and any growth beyond it is not."""
         limits = run.spec.limits
 
         def measure() -> tuple[int, int]:
@@ -392,21 +394,26 @@ class Dispatcher:
             try:
                 for _, status in walk_beneath(run.spec.work):
                     size, count = size + status.st_blocks * 512, count + 1
-                    if size > limits.work_bytes or count > limits.work_files:
-                        break
             except UnsafePath:  # nested too deep to be counted
                 count = limits.work_files + 1
             return size, count
 
+        fresh = not any(live.looked_at_work for live in run.live.values())
+        for live in run.live.values():
+            live.looked_at_work = True
         size, count = await anyio.to_thread.run_sync(measure)
         if size <= limits.work_bytes and count <= limits.work_files:
+            run.work_allowed = None
+            return
+        if fresh and run.work_allowed is None:
+            run.work_allowed = size, count
+        if run.work_allowed is not None and size <= run.work_allowed[0] and count <= run.work_allowed[1]:
             return
         allowed = f"{limits.work_bytes >> 20} MB, {limits.work_files} files"
         for live in list(run.live.values()):
             if live.stopping is None:
-                self._ask_to_stop(
-                    run, live, f"the group's work/ is over its limit ({allowed}); remove something from it"
-                )
+                why = f"the group's work/ is over its limit ({allowed}); remove something from it"
+                self._ask_to_stop(run, live, why)
 
     def _ask_to_stop(self, run: Run, live: LiveTurn, why: str | None) -> None:
         live.stopping = self._clock.monotonic()

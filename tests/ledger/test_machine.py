@@ -97,7 +97,7 @@ class Messages(RuleBasedStateMachine):
 
     def answer(self, lease: Lease) -> ends.Ended:
         final = Final(f"reply to {lease.turn}")
-        return self.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000, engine="e", backend="b"))
+        return self.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000))
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data())

@@ -25,9 +25,7 @@ def must_claim(desk: Desk, run: str = "r1", group: str = "main", worker: int = 0
 
 def answer(desk: Desk, lease: Lease, text: str = "hello", **more: object) -> ends.Ended:
     final = Final(text, **more)  # type: ignore[arg-type]
-    return desk.ledger.tx(
-        lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000, engine="offline", backend="bubblewrap")
-    )
+    return desk.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000))
 
 
 def record(desk: Desk, turn: int) -> None:

@@ -29,6 +29,7 @@ from clawd.control.client import ControlClient
 from clawd.model import Block
 from clawd.sandbox.choose import install_id
 from clawd.sessions import reading
+from tests.system.clone import Clone
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0  # seconds for anything that no person waits for by the clock
@@ -299,3 +300,13 @@ def make_home() -> Iterator[Callable[[], Home]]:
 def home(make_home: Callable[[], Home]) -> Home:
     """One home, with the offline engine and no daemon yet."""
     return make_home()
+
+
+@pytest.fixture(scope="session")
+def clone() -> Iterator[Clone]:
+    """One clone for all tests: setting it up asks a package registry."""
+    beside = Path(tempfile.mkdtemp(prefix="cl"))
+    try:
+        yield Clone(beside)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
