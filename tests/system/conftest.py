@@ -105,8 +105,8 @@ class Home:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("CLAWD_")}
         return kept | {"PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime)} | more
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "clawd", "--home", str(self.root), *words]
+    def command(self, *words: str, module: str = "clawd") -> list[str]:
+        return [sys.executable, "-m", module, "--home", str(self.root), *words]
 
     def cli(
         self, *words: str, text: str = "", timeout: float = DEADLINE, **env: str
@@ -123,10 +123,10 @@ class Home:
         assert done.returncode == 0, f"{words}: {done.returncode} {done.stdout} {done.stderr}"
         return json.loads(done.stdout)
 
-    def spawn(self, *words: str, **env: str) -> subprocess.Popen[str]:
+    def spawn(self, *words: str, module: str = "clawd", **env: str) -> subprocess.Popen[str]:
         """Start a command and go on; it is killed with the test."""
         process = subprocess.Popen(
-            self.command(*words),
+            self.command(*words, module=module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -166,9 +166,9 @@ class Home:
 
     # ── the daemon ──
 
-    def start(self, fault: str | None = None, **env: str) -> subprocess.Popen[str]:
-        """Start the daemon and wait until it answers."""
-        self.daemon = self.spawn("run", **({"CLAWD_FAULT": fault} if fault else {}), **env)
+    def start(self, fault: str | None = None, *, module: str = "clawd", **env: str) -> subprocess.Popen[str]:
+        """Start the daemon and wait until it answers; `module` is the program that it is in."""
+        self.daemon = self.spawn("run", module=module, **({"CLAWD_FAULT": fault} if fault else {}), **env)
         daemon = self.daemon
 
         def answers() -> bool:
