@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -56,7 +54,9 @@ def test_a_chat_whose_own_daemon_is_killed_gets_its_reply(home: Home, point: str
     answered_once(home)
 
 
-@pytest.mark.parametrize("point", ["claimed", "step", "answered", "sending", "sent", "delivered", "appended", "recorded"])
+@pytest.mark.parametrize(
+    "point", ["claimed", "step", "answered", "sending", "sent", "delivered", "appended", "recorded"]
+)
 def test_an_error_at_any_point_costs_no_reply_and_no_daemon(home: Home, point: str) -> None:
     home.script(*STEPS)
     home.start(f"raise@{point}")
