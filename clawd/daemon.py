@@ -74,10 +74,21 @@ def run(home: Home, until_closed: int | None = None) -> int:
         ledger = Ledger.open(home.ledger_file, home.backups)
         try:
             return anyio.run(Daemon(home, config, ledger).serve, until_closed)
+        except BaseExceptionGroup as failures:
+            raise told(failures) from failures
         finally:
             ledger.close()
     finally:
         lock.release()
+
+
+def told(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The sentence for a person among what ended the daemon's tasks; the whole where there is none."""
+    for each in failures.exceptions:
+        found = told(each) if isinstance(each, BaseExceptionGroup) else each
+        if isinstance(found, ClawdError):
+            return found
+    return failures
 
 
 class Daemon:

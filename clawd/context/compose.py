@@ -24,8 +24,12 @@ class Composer:
     def __init__(self, home: Home, clock: Clock, settings: Callable[[str], Effective]) -> None:
         self._home, self._clock, self._settings = home, clock, settings
 
-    def engine(self, group: str) -> str:
-        return str(self._settings(group).model.engine)
+    def engine(self, group: str) -> str | None:
+        """Who answers the group's turns; None while its config cannot be read, which `offer` tells."""
+        try:
+            return str(self._settings(group).model.engine)
+        except ConfigError:
+            return None
 
     def offer(self, claim: Claim) -> Offer:
         """Raises ConfigError when the engine lacks what it needs."""

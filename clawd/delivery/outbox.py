@@ -82,6 +82,9 @@ class Outbox:
                 except StorageError as error:
                     log.error("outbox: %s", error)
                     pause = wait
+                except Exception:  # a defect of ours is this chat's delay, not the end of the daemon
+                    log.exception("outbox: a delivery to %s:%s failed", key[0], key[2])
+                    pause = wait
                 wait = min(wait * 2, _LONGEST_WAIT) if pause is not None else 1.0
                 if pause is not None:
                     await anyio.sleep(min(max(pause, wait / 2), _LONGEST_WAIT))

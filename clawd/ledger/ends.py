@@ -37,16 +37,16 @@ def answer(
     now: str,
     *,
     limit: int,
-    engine: str,
-    backend: str,
-) -> Ended | None:
-    """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. None for a replay.
+) -> Ended:
+    """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. A replay changes
+    nothing and gives how the turn ended.
 
     A stop that was committed before it wins: then the turn is stopped and nothing is said.
     """
     row = get(tx, lease.turn)
-    if row["state"] in ("answered", "stopped") and is_lease_of(row, lease):
-        return None
+    if row["state"] in ("answered", "stopped", "failed") and is_lease_of(row, lease):
+        sent = tx.all("SELECT id FROM delivery WHERE turn = ? ORDER BY id", lease.turn)
+        return Ended(lease.turn, row["session"], row["state"], [each["id"] for each in sent])
     check_lease(tx, lease)
     if row["stop_requested"]:
         return stopped(tx, lease.turn, now)
@@ -65,8 +65,6 @@ def answer(
             },
             ensure_ascii=False,
         ),
-        engine=engine,
-        backend=backend,
         model=final.model,
         input=usage.input if final.usage else None,
         output=usage.output if final.usage else None,
@@ -114,7 +112,7 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limit: int, final: 
         deliveries.Address.of(row),
         session=row["session"],
         kind="notice",
-        text=f"That did not work: {why}.{tried} To try again: clawd messages retry {_first_message(tx, turn)}",
+        text=f"That did not work: {why.rstrip('.')}.{tried} To try again: clawd messages retry {_first_message(tx, turn)}",
         now=now,
         limit=limit,
         turn=turn,

@@ -64,8 +64,9 @@ def waiting_groups(tx: Transaction) -> list[str]:
     return [row["grp"] for row in rows]
 
 
-def claim(tx: Transaction, run: str, group: str, worker: int, now: str) -> Claim | None:
+def claim(tx: Transaction, run: str, group: str, worker: int, now: str, engine: str | None = None) -> Claim | None:
     """Hand out the next turn of the group to a worker of its run, or None when there is none that may start now.
+    `engine` is who is going to answer it.
 
     Turns run side by side only at equal authority: one of another authority waits until the run is empty, and nothing
     behind it is handed out, so that it cannot be starved.
@@ -79,6 +80,12 @@ def claim(tx: Transaction, run: str, group: str, worker: int, now: str) -> Claim
     if live is not None and live["authority"] != authority:
         return None
     tx.move("turn", row["id"], "claim", run=run, worker=worker, claimed_at=now, authority=authority, taint=taint)
+    tx.execute(
+        "UPDATE turn SET engine = ?, backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
+        engine,
+        run,
+        row["id"],
+    )
     served = tx.one("SELECT COALESCE(MAX(served), 0) + 1 AS n FROM session WHERE grp = ?", group)
     assert served is not None
     tx.execute("UPDATE session SET served = ? WHERE id = ?", served["n"], row["session"])

@@ -102,13 +102,15 @@ class Recorder:
         while True:
             try:
                 row, more = await self.record(turn, redo=redo)
+                faults.passing("recorded")
                 break
             except (ClawdError, OSError) as error:
                 log.error("turn %s cannot be recorded: %s", turn, error)
                 self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
+            except Exception:  # a defect of ours is this session's delay, not the end of the daemon
+                log.exception("turn %s cannot be recorded", turn)
             await anyio.sleep(pause)
             pause, redo = min(pause * 2, LONGEST_WAIT_S), True
-        faults.passing("recorded")
         if self._failures:
             await self.note_failures()
         self._signals.emit(News("turn", row["grp"], row["session"], {"turn": turn, "state": "recorded"}))

@@ -1,0 +1,312 @@
+"""The product from outside: a home in a short temporary directory, the real daemon in a process of its own, real
+sandboxes, real sockets. Whatever a test starts is ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from clawd.cli import writing
+from clawd.commands import looking
+from clawd.config.home import Home as Layout
+from clawd.control import wire
+from clawd.control.client import ControlClient
+from clawd.model import Block
+from clawd.sandbox.choose import install_id
+from clawd.sessions import reading
+from tests.system.clone import Clone
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 60.0  # seconds for anything that no person waits for by the clock
+
+T = TypeVar("T")
+
+
+def until(what: Callable[[], T], seconds: float = DEADLINE) -> T:
+    """Ask until the answer is true; gives the answer. An OSError (nobody there yet) is a no."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer: Any = None
+        with contextlib.suppress(OSError):
+            answer = what()
+        if answer:
+            return answer  # type: ignore[no-any-return]
+        assert time.monotonic() < deadline, f"not in {seconds:g} s: {answer!r}"
+        time.sleep(0.02)
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    """A step of a script that calls one tool."""
+    return {"text": f"calling {name}", "tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def _where(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in rows if all(row[key] == value for key, value in where.items())]
+
+
+class Home:
+    """A home, its daemon, and its commands. Everything is asked of the program itself."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "h"
+        self.layout = Layout(self.root)
+        self.runtime = root / "r"
+        self.runtime.mkdir(mode=0o700)
+        self.started: list[subprocess.Popen[str]] = []
+        self.daemon: subprocess.Popen[str] | None = None
+        self.layout.create()
+        self.configure()
+
+    # ── files ──
+
+    def configure(self, engine: str = "offline", *, sandbox: str = "", more: str = "") -> None:
+        """Write config.toml; `sandbox` and `more` are TOML lines."""
+        text = f'schema = 1\n[claw]\nname = "clawd"\n[model]\nengine = "{engine}"\nscript = "script.json"\n'
+        file = self.layout.config_file
+        file.write_text(f'{text}[sandbox]\nbackend = "bubblewrap"\n{sandbox}\n{more}\n')
+        file.chmod(0o600)
+
+    def script(self, *steps: dict[str, Any], sandbox: str = "", more: str = "") -> None:
+        """Use the engine `scripted` with these steps."""
+        self.configure("scripted", sandbox=sandbox, more=more)
+        (self.root / "script.json").write_text(json.dumps({"steps": steps}))
+
+    def blocks(self, group: str = "main", session: str | None = None) -> list[Block]:
+        """The session file, which must be without a fault."""
+        read = reading.load(looking.session_file(self.layout, session or f"terminal:{group}"))
+        assert not read.errors
+        return read.blocks
+
+    def said(self, group: str = "main", session: str | None = None) -> list[tuple[str, str]]:
+        """(role, content) of each block of a session file."""
+        return [(block.role, block.content) for block in self.blocks(group, session)]
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.layout.log_file.read_text().splitlines()]
+
+    # ── commands ──
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("CLAWD_")}
+        return kept | {"PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime)} | more
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "clawd", "--home", str(self.root), *words]
+
+    def cli(
+        self, *words: str, text: str = "", timeout: float = DEADLINE, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        command, environment = self.command(*words), self.environment(**env)
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, check=False, timeout=timeout, env=environment
+        )
+
+    def json(self, *words: str, **env: str) -> Any:
+        """What a command that must succeed prints with --json."""
+        done = self.cli(*words, "--json", **env)
+        assert done.returncode == 0, f"{words}: {done.returncode} {done.stdout} {done.stderr}"
+        return json.loads(done.stdout)
+
+    def spawn(self, *words: str, **env: str) -> subprocess.Popen[str]:
+        """Start a command and go on; it is killed with the test."""
+        process = subprocess.Popen(
+            self.command(*words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(**env),
+        )
+        self.started.append(process)
+        return process
+
+    def chat(self, *words: str, **env: str) -> subprocess.Popen[str]:
+        """`clawd chat` in the background."""
+        return self.spawn("chat", *words, **env)
+
+    def say(self, text: str, group: str = "main", *, key: str | None = None, **opening: Any) -> dict[str, Any]:
+        """Send a message and go away without waiting for its reply; gives the receipt."""
+
+        async def send() -> dict[str, Any]:
+            async with asyncio.timeout(DEADLINE), ControlClient(self.layout.state) as client:
+                await client.call("chat.open", group=group, **opening)
+                return dict(await client.call("chat.send", text=text, platform_id=key or uuid.uuid4().hex))
+
+        return asyncio.run(send())
+
+    # What the commands show, by the functions behind them: asked often, a process for each answer would cost too much.
+
+    def ask(self, operation: str, **params: Any) -> Any:
+        """An operation of the running daemon."""
+        return writing.ask(self.layout, operation, **params)
+
+    def messages(self, **where: Any) -> list[dict[str, Any]]:
+        """`messages list`, those of which every named field has the given value."""
+        return _where(looking.messages(self.layout, None, None, 1000), where)
+
+    def deliveries(self, **where: Any) -> list[dict[str, Any]]:
+        """`deliveries list`, in the same way."""
+        return _where(looking.deliveries(self.layout), where)
+
+    # ── the daemon ──
+
+    def start(self, fault: str | None = None, **env: str) -> subprocess.Popen[str]:
+        """Start the daemon and wait until it answers."""
+        self.daemon = self.spawn("run", **({"CLAWD_FAULT": fault} if fault else {}), **env)
+        daemon = self.daemon
+
+        def answers() -> bool:
+            wire.connect(self.layout.state).close()
+            return True
+
+        def ready() -> bool:
+            if daemon.poll() is not None:
+                raise AssertionError(f"the daemon ended with {daemon.returncode}: {daemon.communicate()}")
+            return answers()
+
+        until(ready)
+        return daemon
+
+    def wait(self, seconds: float = DEADLINE) -> int:
+        """Wait for the daemon's end; gives its exit code."""
+        assert self.daemon is not None
+        return self.daemon.wait(seconds)
+
+    def kill(self) -> None:
+        """SIGKILL to the daemon."""
+        assert self.daemon is not None
+        self.daemon.kill()
+        self.daemon.wait(DEADLINE)
+
+    def stop(self) -> int:
+        """SIGTERM; gives the exit code."""
+        assert self.daemon is not None
+        self.daemon.terminate()
+        return self.wait(100)
+
+    def settled(self, count: int, *, states: tuple[str, ...] = ("recorded",), seconds: float = DEADLINE) -> list[Any]:
+        """Wait until there are `count` messages and each is in one of `states`; gives them."""
+
+        def done() -> list[Any]:
+            rows = self.messages()
+            return rows if len(rows) == count and all(row["state"] in states for row in rows) else []
+
+        return until(done, seconds)
+
+    # ── what runs and what is left ──
+
+    def sandboxed(self) -> list[int]:
+        """Every living process of a sandbox of this home: it sees the home's files, or is the bwrap around one."""
+        tree = f"{self.root}/".encode()
+        found, parents, bwraps = set(), {}, set()
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                state, parent = (entry / "stat").read_text().rpartition(") ")[2].split()[:2]
+                parents[int(entry.name)] = int(parent)
+                if state not in "ZX" and tree in (entry / "mountinfo").read_bytes():
+                    found.add(int(entry.name))
+                if state not in "ZX" and b"bwrap" in (entry / "cmdline").read_bytes().partition(b"\0")[0]:
+                    bwraps.add(int(entry.name))
+        around = {parents[pid] for pid in found} & bwraps
+        begun = {pid for pid in bwraps if self.daemon is not None and parents[pid] == self.daemon.pid}
+        return sorted(found | around | begun)
+
+    def runner(self, group: str = "main") -> int:
+        """The pid of the group's runner."""
+        return self._inside(group, rb"runner\.py")
+
+    def sandbox_processes(self, group: str = "main") -> tuple[int, int]:
+        """The outermost bwrap of the group's sandbox, and the first process inside."""
+        _, _, outer, _, first, _ = self._sandbox(group)["id"].split(":")
+        return int(outer), int(first)
+
+    def _sandbox(self, group: str) -> dict[str, Any]:
+        rows = [row for row in self.ask("sandbox.list") if row["group"] == group]
+        assert rows, f"group {group} has no sandbox"
+        return dict(rows[0])
+
+    def _inside(self, group: str, pattern: bytes) -> int:
+        work = str(self.layout.group(group).work).encode()
+        for pid in self.sandboxed():
+            with contextlib.suppress(OSError):
+                line, mounts = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "mountinfo"))
+                if b"bwrap" not in line and re.search(pattern, line) and work in mounts:
+                    return pid
+        raise ProcessLookupError(f"no {pattern!r} in a sandbox of {group}")
+
+    def left_over(self) -> list[str]:
+        """What a home without a daemon must not have: processes, run directories, cgroups."""
+        runs = self.runtime / "clawd"
+        directories = [str(path) for path in runs.iterdir()] if runs.is_dir() else []
+        name = f"clawd-{install_id(self.root)}-"
+        cgroups = [at for at, _, _ in os.walk("/sys/fs/cgroup") if Path(at).name.startswith(name)]
+        return [*map(str, self.sandboxed()), *directories, *cgroups]
+
+    def end(self) -> None:
+        """End whatever was started here."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        until(lambda: not self._kill_sandboxed(), 20)
+
+    def _kill_sandboxed(self) -> list[int]:
+        left = self.sandboxed()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return left
+
+
+@pytest.fixture
+def make_home() -> Iterator[Callable[[], Home]]:
+    """Makes homes that are ended and removed with the test."""
+    made: list[Home] = []
+    roots: list[Path] = []
+
+    def make() -> Home:
+        roots.append(Path(tempfile.mkdtemp(prefix="cl")))
+        made.append(Home(roots[-1]))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for home in made:
+            home.end()
+        for root in roots:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def home(make_home: Callable[[], Home]) -> Home:
+    """One home, with the offline engine and no daemon yet."""
+    return make_home()
+
+
+@pytest.fixture(scope="session")
+def clone() -> Iterator[Clone]:
+    """One clone for all tests: setting it up asks a package registry."""
+    beside = Path(tempfile.mkdtemp(prefix="cl"))
+    try:
+        yield Clone(beside)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
