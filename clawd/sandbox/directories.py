@@ -6,7 +6,9 @@ a link.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,10 +72,14 @@ def own_work(work: Path, uid: int, gid: int) -> None:
 
 
 def _shown(directory: Path, empty: Path) -> Path:
+    """A directory of the daemon's own, made where it is missing and open to the group's uid: what lies above it
+    (0700) keeps everybody else out. A person's link stays as it is."""
     try:
-        if not directory.exists():
+        with contextlib.suppress(FileExistsError):
             directory.mkdir()
-            directory.chmod(0o755)
+        status = directory.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o055 != 0o055:
+            directory.chmod(stat.S_IMODE(status.st_mode) | 0o055)
     except OSError:
         return empty
     return directory if directory.is_dir() else empty

@@ -46,6 +46,15 @@ def test_everything_is_made_with_its_mode_whatever_the_umask(spec: RunSpec) -> N
     assert spec.work.stat().st_uid == (os.geteuid() if spec.uid is None else spec.uid)
 
 
+def test_what_a_closed_umask_made_is_opened_and_a_link_is_left_alone(spec: RunSpec, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    for directory in (private, spec.inbox, spec.group_skills):
+        directory.mkdir(mode=0o700, parents=True)
+    spec.skills.symlink_to(private)
+    assert prepare(spec) == spec
+    assert (mode(spec.inbox), mode(spec.group_skills), mode(private)) == (0o755, 0o755, 0o700)
+
+
 def test_an_empty_directory_stands_in_for_what_cannot_be_shown(spec: RunSpec) -> None:
     spec.skills.write_text("not a directory")
     spec.group_skills.parent.mkdir(parents=True)

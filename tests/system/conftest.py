@@ -233,9 +233,10 @@ class Home:
         """The pid of the group's runner."""
         return self._inside(group, rb"runner\.py")
 
-    def first(self, group: str = "main") -> int:
-        """The pid of the outermost bwrap of the group's sandbox."""
-        return int(self._sandbox(group)["id"].split(":")[2])
+    def sandbox_processes(self, group: str = "main") -> tuple[int, int]:
+        """The outermost bwrap of the group's sandbox, and the first process inside."""
+        _, _, outer, _, first, _ = self._sandbox(group)["id"].split(":")
+        return int(outer), int(first)
 
     def _sandbox(self, group: str) -> dict[str, Any]:
         rows = [row for row in self.ask("sandbox.list") if row["group"] == group]
