@@ -248,9 +248,7 @@ class Daemon:
     async def execute(self, params: dict[str, Any], descriptors: Any) -> int:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
         group = str(params.get("group") or "main")
-        if group == "main":
-            await self.operations.make_group(group)
-        await self.ledger.do(lambda tx: groups.get(tx, group))
+        await self.operations.group(group)
         return await self.dispatcher.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
         )
