@@ -19,7 +19,6 @@ from importlib import metadata
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from clawd import __version__, faults, log, stores
 from clawd.channel import Adapter
@@ -47,6 +46,7 @@ from clawd.sandbox.protocol import SandboxLimits
 from clawd.sessions.store import session_store
 from clawd.signals import Signals
 from clawd.supervise import Part, supervise
+from clawd.tasks import Tasks
 from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
@@ -106,8 +106,8 @@ class Daemon:
     async def serve(self, until_closed: int | None) -> int:
         """Everything, from the first room to the last."""
         async with anyio.create_task_group() as tasks:
-            self.tasks = tasks
-            self._build(tasks)
+            self.tasks = Tasks(tasks)
+            self._build(self.tasks)
             await self._adopt_folders()
             await self.dispatcher.recover()
             await self.intake.recover()
@@ -128,7 +128,7 @@ class Daemon:
             tasks.cancel_scope.cancel()
         return 0
 
-    def _build(self, tasks: TaskGroup) -> None:
+    def _build(self, tasks: Tasks) -> None:
         home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
         self.channels = {"terminal": _adapter("terminal", {})}
         self.outbox = Outbox(
@@ -248,9 +248,7 @@ class Daemon:
     async def execute(self, params: dict[str, Any], descriptors: Any) -> int:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
         group = str(params.get("group") or "main")
-        if group == "main":
-            await self.operations.make_group(group)
-        await self.ledger.do(lambda tx: groups.get(tx, group))
+        await self.operations.group(group)
         return await self.dispatcher.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
         )

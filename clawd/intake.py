@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import anyio
-from anyio.abc import TaskGroup
 
 from clawd import faults
 from clawd.clock import Clock, rfc3339
@@ -26,6 +25,7 @@ from clawd.ledger.deliveries import Address
 from clawd.ledger.inbound import Accepted
 from clawd.model import Incoming, Part, Receipt
 from clawd.signals import News, Signals
+from clawd.tasks import Tasks
 from clawd.text import units
 from clawd.trust import Role, at_least, origin_of
 
@@ -112,7 +112,7 @@ class Intake:
         ledger: Ledger,
         clock: Clock,
         signals: Signals,
-        tasks: TaskGroup,
+        tasks: Tasks,
         place: Callable[[Incoming], Awaitable[Place]],
         role: Callable[[Incoming], Role],
         commands: Mapping[str, Command],

@@ -8,6 +8,7 @@ A function may be run again when a neighbour fails, so it must do nothing but re
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -23,7 +24,10 @@ T = TypeVar("T")
 Row = sqlite3.Row
 Work = Callable[["Transaction"], Any]
 
+log = logging.getLogger(__name__)
+
 _BATCH = 128
+_LONGEST_PAUSE = 30.0
 _BALLAST_BYTES = 4 << 20
 _QUICK_CHECK_BYTES = 32 << 20
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -117,6 +121,17 @@ class Ledger:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.put((work, future))
         return await future
+
+    async def insist(self, work: Callable[[Transaction], T]) -> T:
+        """The same, again and again until the disk takes it: for what has happened and must not be forgotten."""
+        pause = 0.5
+        while True:
+            try:
+                return await self.do(work)
+            except StorageError as error:
+                log.error("the ledger cannot be written, trying again: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def tx(self, work: Callable[[Transaction], T]) -> T:
         """The same at once and in this thread."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from clawd.clock import Clock, rfc3339
 from clawd.errors import ClawdError, SandboxUnavailable, UnsafePath
@@ -21,7 +20,9 @@ from clawd.files import walk_beneath
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
+from clawd.tasks import Tasks
 from clawd.turns import leases
 from clawd.turns.leases import LiveTurn
 from clawd.turns.record import Recorder
@@ -47,7 +48,7 @@ class Dispatcher:
         clock: Clock,
         signals: Signals,
         recorder: Recorder,
-        tasks: TaskGroup,
+        tasks: Tasks,
         deliver: Callable[[Address], None],
         text_limit: Callable[[str], int],
         max_live: Callable[[], int],
@@ -85,7 +86,7 @@ class Dispatcher:
     async def _sweep(self) -> bool:
         """End what an earlier daemon left and give its turns back. False when something would not die: its
         turns stay claimed, because they are never started twice."""
-        alive = await self.runs.sweep()
+        alive = await self.runs.sweep(self._by_id)
         for row in await self._ledger.do(turns.orphaned):
             ended = await self._ledger.do(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
             await self.ended(ended, Address.of(row), row["grp"])
@@ -260,26 +261,40 @@ class Dispatcher:
             log.error("run %s of group %s: %s", run.id, run.group, error)
 
     async def _life(self, group: str) -> None:
-        run, exit, trouble = None, None, None
+        run: Run | None = None
+        exit: Exit | None = None
+        trouble: Exception | None = None
         try:
             run = await self.runs.new(group)
+            run.ending = self.closing
             self.active[group] = run
             self._by_id[run.id] = run
             self._signals.emit(News("run", group=group, data={"run": run.id, "state": "starting"}))
             exit = await self.runs.live(run, self._on_ready)
         except (ClawdError, OSError) as error:
             trouble = error
+        except Exception as error:  # a defect of ours in one group's run is that group's trouble alone
+            log.exception("the run of group %s failed", group)
+            trouble = error
         with anyio.CancelScope(shield=True):
             if run is not None:
-                why = None if run.ending else f"its sandbox ended ({exit.reason if exit else trouble})"
-                await self._give_back(run, why)
-                fruitless = not run.ending and not run.handed_out
-                self._barren[group] = self._barren.get(group, 0) + 1 if fruitless else 0
-                del self._by_id[run.id]
-                run.gone.set()
-                run.ready.set()
+                await self._bury(run, f"its sandbox ended ({exit.reason if exit else trouble})")
             self.active.pop(group, None)
         await self._after(group, trouble)
+
+    async def _bury(self, run: Run, why: str) -> None:
+        """The run is over. Its turns are given back only if it is known dead: they are never started twice."""
+        if run.dead:
+            await self._give_back(run, None if run.ending else why)
+        else:
+            log.error("the sandbox of group %s (run %s) does not end; its turns wait for that", run.group, run.id)
+            self._tasks.start_soon(self._sweep_again, name="sweep")
+        fruitless = not run.ending and not run.handed_out
+        self._barren[run.group] = self._barren.get(run.group, 0) + 1 if fruitless else 0
+        del self._by_id[run.id]
+        run.gone.set()
+        run.ready.set()
+        run.look_again()
 
     def _on_ready(self, run: Run) -> None:
         run.last_worked = self._clock.monotonic()
@@ -315,7 +330,7 @@ class Dispatcher:
                     return ends.requeue(tx, id, self._now())
                 return ends.fault(tx, id, blame, self._now(), limit=limit)
 
-            await self.ended(await self._ledger.do(give_back), Address.of(row), row["grp"])
+            await self.ended(await self._ledger.insist(give_back), Address.of(row), row["grp"])
 
     async def _hold(self, group: str, trouble: Exception) -> None:
         """No sandbox can be made: the group's turns wait, are told why once, and are tried again by and
@@ -335,13 +350,13 @@ class Dispatcher:
                 pause = min(pause * 2, LONGEST_HOLD_S)
         del self._holding[group]
         self._barren.pop(group, None)
-        await self._ledger.do(lambda tx: ends.release(tx, group))
+        await self._ledger.insist(lambda tx: ends.release(tx, group))
         if group in await self._ledger.do(turns.waiting_groups):
             self.wake(group)
 
     async def _hold_turns(self, group: str) -> None:
         reason = self._holding[group]
-        for each in await self._ledger.do(lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)):
+        for each in await self._ledger.insist(lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)):
             if each.deliveries:
                 row = await self._ledger.do(lambda tx, turn=each.turn: turns.get(tx, turn))  # type: ignore[misc]
                 self.deliver(Address.of(row))
@@ -385,8 +400,8 @@ class Dispatcher:
             await self._kill(run)
 
     async def _look_at_work(self, run: Run) -> None:
-        """Over the limits of work/ a turn is stopped. One that finds it so when it begins may still make it smaller:
-        what was there then is allowed, once, and any growth beyond it is not."""
+        """Over the limits of work/ a turn is stopped. One that finds it so may still make it smaller: what is there
+        then is allowed, and any growth beyond it is not, until it is within the limits again."""
         limits = run.spec.limits
 
         def measure() -> tuple[int, int]:
@@ -398,15 +413,13 @@ class Dispatcher:
                 count = limits.work_files + 1
             return size, count
 
-        fresh = not any(live.looked_at_work for live in run.live.values())
-        for live in run.live.values():
-            live.looked_at_work = True
         size, count = await anyio.to_thread.run_sync(measure)
         if size <= limits.work_bytes and count <= limits.work_files:
-            run.work_allowed = None
+            run.work_full, run.work_allowed = False, None
             return
-        if fresh and run.work_allowed is None:
+        if run.work_full and run.work_allowed is None:
             run.work_allowed = size, count
+        run.work_full = True
         if run.work_allowed is not None and size <= run.work_allowed[0] and count <= run.work_allowed[1]:
             return
         allowed = f"{limits.work_bytes >> 20} MB, {limits.work_files} files"
