@@ -37,8 +37,8 @@ DEADLINE = 60.0  # seconds for anything that no person waits for by the clock
 T = TypeVar("T")
 
 
-def until(what: Callable[[], T], seconds: float = DEADLINE) -> T:
-    """Ask until the answer is true; gives the answer. An OSError (nobody there yet) is a no."""
+def until(what: Callable[[], T], seconds: float = DEADLINE, *, pause: float = 0.02) -> T:
+    """Ask until the answer is true, every `pause` seconds; gives the answer. An OSError (nobody there yet) is a no."""
     deadline = time.monotonic() + seconds
     while True:
         answer: Any = None
@@ -47,7 +47,7 @@ def until(what: Callable[[], T], seconds: float = DEADLINE) -> T:
         if answer:
             return answer  # type: ignore[no-any-return]
         assert time.monotonic() < deadline, f"not in {seconds:g} s: {answer!r}"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -239,9 +239,10 @@ class Home:
         return int(outer), int(first)
 
     def _sandbox(self, group: str) -> dict[str, Any]:
-        rows = [row for row in self.ask("sandbox.list") if row["group"] == group]
-        assert rows, f"group {group} has no sandbox"
-        return dict(rows[0])
+        for row in self.ask("sandbox.list"):
+            if row["group"] == group and row["id"]:
+                return dict(row)
+        raise ProcessLookupError(f"group {group} has no sandbox")
 
     def _inside(self, group: str, pattern: bytes) -> int:
         work = str(self.layout.group(group).work).encode()
