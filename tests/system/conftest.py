@@ -238,6 +238,15 @@ class Home:
         _, _, outer, _, first, _ = self._sandbox(group)["id"].split(":")
         return int(outer), int(first)
 
+    def named(self, command: str) -> list[int]:
+        """The pids of the processes in sandboxes of this home whose command line is `command`."""
+        wanted, found = command.encode(), []
+        for pid in self.sandboxed():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").strip() == wanted:
+                    found.append(pid)
+        return found
+
     def _sandbox(self, group: str) -> dict[str, Any]:
         for row in self.ask("sandbox.list"):
             if row["group"] == group and row["id"]:
