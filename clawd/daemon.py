@@ -112,8 +112,8 @@ class Daemon:
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
-            tasks.start_soon(self.recorder.note_failures)
-            tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
+            self.tasks.start_soon(self.recorder.note_failures)
+            self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 tasks.start_soon(
@@ -122,7 +122,8 @@ class Daemon:
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
-            tasks.start_soon(self._reloads, name="reloads")
+            self.tasks.start_soon(self._reloads, name="reloads")
+            self.tasks.start_soon(self._troubles, name="troubles")
             await self._until_ended(until_closed)
             await self._end()
             tasks.cancel_scope.cancel()
@@ -300,6 +301,15 @@ class Daemon:
             await self.dispatcher.runs.backend.check()
         except ClawdError as error:
             logger.error("no sandbox can be made: %s", error)
+
+    async def _troubles(self) -> None:
+        """What goes wrong beside a turn reaches the owner too, each sentence once."""
+        told: set[str] = set()
+        with self.signals.subscribe() as news:
+            async for each in news:
+                if each.kind == "trouble" and (what := str(each.data["what"])) not in told:
+                    told.add(what)
+                    await self.tell_owner(what)
 
     def _channel(self, adapter: Adapter) -> Callable[[], Awaitable[None]]:
         return lambda: adapter.run(self.intake)
