@@ -39,6 +39,7 @@ from clawd.intake import Intake
 from clawd.ledger import deliveries, groups, queries
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
 from clawd.model import Incoming, Lease
 from clawd.sandbox.choose import choose_backend
@@ -147,8 +148,8 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
         )
-        stores.register(session_store(home))
-        stores.register(group_folder_store(home))
+        for store in (session_store(home), group_folder_store(home), LedgerStore(home)):
+            stores.register(store)
         self.dispatcher.runs = Runs(
             home,
             runtime_directory(dict(os.environ)),
