@@ -103,11 +103,10 @@ class Recorder:
                 row, more = await self.record(turn, redo=redo)
                 faults.passing("recorded")
                 break
-            except Exception as error:  # whatever it is, the turn is not recorded, and that is said
+            except Exception as error:  # whatever it is: this session waits, and that is said
                 log.exception("turn %s cannot be recorded", turn)
-                self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
-            except Exception:  # a defect of ours is this session's delay, not the end of the daemon
-                log.exception("turn %s cannot be recorded", turn)
+                if redo:  # not for the first time
+                    self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
             await anyio.sleep(pause)
             pause, redo = min(pause * 2, LONGEST_WAIT_S), True
         if self._failures:
