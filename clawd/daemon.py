@@ -39,6 +39,7 @@ from clawd.intake import Intake
 from clawd.ledger import deliveries, groups, queries
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
 from clawd.model import Incoming, Lease
 from clawd.sandbox.choose import choose_backend
@@ -112,8 +113,8 @@ class Daemon:
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
-            tasks.start_soon(self.recorder.note_failures)
-            tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
+            self.tasks.start_soon(self.recorder.note_failures)
+            self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 tasks.start_soon(
@@ -122,7 +123,8 @@ class Daemon:
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
-            tasks.start_soon(self._reloads, name="reloads")
+            self.tasks.start_soon(self._reloads, name="reloads")
+            self.tasks.start_soon(self._troubles, name="troubles")
             await self._until_ended(until_closed)
             await self._end()
             tasks.cancel_scope.cancel()
@@ -146,8 +148,8 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
         )
-        stores.register(session_store(home))
-        stores.register(group_folder_store(home))
+        for store in (session_store(home), group_folder_store(home), LedgerStore(home)):
+            stores.register(store)
         self.dispatcher.runs = Runs(
             home,
             runtime_directory(dict(os.environ)),
@@ -300,6 +302,15 @@ class Daemon:
             await self.dispatcher.runs.backend.check()
         except ClawdError as error:
             logger.error("no sandbox can be made: %s", error)
+
+    async def _troubles(self) -> None:
+        """What goes wrong beside a turn reaches the owner too, each sentence once."""
+        told: set[str] = set()
+        with self.signals.subscribe() as news:
+            async for each in news:
+                if each.kind == "trouble" and (what := str(each.data["what"])) not in told:
+                    told.add(what)
+                    await self.tell_owner(what)
 
     def _channel(self, adapter: Adapter) -> Callable[[], Awaitable[None]]:
         return lambda: adapter.run(self.intake)

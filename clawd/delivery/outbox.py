@@ -78,8 +78,8 @@ class Outbox:
                             continue
                         return
                     pause = await self._step(row)
-                except Exception:  # one chat waits; the row stays as it is on the disk
-                    log.exception("the outbox of %s:%s failed", key[0], key[2])
+                except Exception:  # a defect of ours is this chat's delay, not the end of the daemon
+                    log.exception("outbox: a delivery to %s:%s failed", key[0], key[2])
                     pause = wait
                 wait = min(wait * 2, _LONGEST_WAIT) if pause is not None else 1.0
                 if pause is not None:

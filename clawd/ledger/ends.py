@@ -37,14 +37,16 @@ def answer(
     now: str,
     *,
     limit: int,
-) -> Ended | None:
-    """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. None for a replay.
+) -> Ended:
+    """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. A replay changes
+    nothing and gives how the turn ended.
 
     A stop that was committed before it wins: then the turn is stopped and nothing is said.
     """
     row = get(tx, lease.turn)
-    if row["state"] in ("answered", "stopped") and is_lease_of(row, lease):
-        return None
+    if row["state"] in ("answered", "stopped", "failed") and is_lease_of(row, lease):
+        sent = tx.all("SELECT id FROM delivery WHERE turn = ? ORDER BY id", lease.turn)
+        return Ended(lease.turn, row["session"], row["state"], [each["id"] for each in sent])
     check_lease(tx, lease)
     if row["stop_requested"]:
         return stopped(tx, lease.turn, now)

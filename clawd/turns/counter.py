@@ -215,18 +215,18 @@ class Counter:
         ours = live.why if live is not None else None  # we asked it to stop, for a limit
         now = self._now()
 
-        def end(tx: Transaction) -> tuple[Row, ends.Ended | None]:
+        def end(tx: Transaction) -> tuple[Row, ends.Ended]:
             row = turns.get(tx, lease.turn)
             limit = self._text_limit(row["channel"])
             said = final.text.strip() or files or tx.one("SELECT 1 FROM delivery WHERE turn = ?", lease.turn)
             why = ours or error or (None if said else "the agent ended without an answer")
-            if why is not None and not row["stop_requested"]:
+            if why is not None and row["state"] == "claimed" and not row["stop_requested"]:
                 turns.check_lease(tx, lease)
                 return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
             return row, ends.answer(tx, lease, final, files, now, limit=limit)
 
         row, ended = await self._ledger.do(end)
-        if ended is None:
+        if lease.turn not in run.live:  # a replay
             return
         if ended.state == "answered":
             faults.passing("answered")

@@ -400,8 +400,8 @@ class Dispatcher:
             await self._kill(run)
 
     async def _look_at_work(self, run: Run) -> None:
-        """Over the limits of work/ a turn is stopped. One that finds it so when it begins may still make it smaller:
-        what was there then is allowed, once, and any growth beyond it is not."""
+        """Over the limits of work/ a turn is stopped. One that finds it so may still make it smaller: what is there
+        then is allowed, and any growth beyond it is not, until it is within the limits again."""
         limits = run.spec.limits
 
         def measure() -> tuple[int, int]:
@@ -413,15 +413,13 @@ class Dispatcher:
                 count = limits.work_files + 1
             return size, count
 
-        fresh = not any(live.looked_at_work for live in run.live.values())
-        for live in run.live.values():
-            live.looked_at_work = True
         size, count = await anyio.to_thread.run_sync(measure)
         if size <= limits.work_bytes and count <= limits.work_files:
-            run.work_allowed = None
+            run.work_full, run.work_allowed = False, None
             return
-        if fresh and run.work_allowed is None:
+        if run.work_full and run.work_allowed is None:
             run.work_allowed = size, count
+        run.work_full = True
         if run.work_allowed is not None and size <= run.work_allowed[0] and count <= run.work_allowed[1]:
             return
         allowed = f"{limits.work_bytes >> 20} MB, {limits.work_files} files"

@@ -24,7 +24,6 @@ class LiveTurn:
     confirmed: bool = False
     stopping: float | None = None
     why: str | None = None  # why it is being stopped, when nobody asked for it
-    looked_at_work: bool = False
 
 
 def verdict(live: LiveTurn, now: float, wall: float = WALL_S) -> str:

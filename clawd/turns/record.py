@@ -101,13 +101,14 @@ class Recorder:
         while True:
             try:
                 row, more = await self.record(turn, redo=redo)
+                faults.passing("recorded")
                 break
-            except Exception as error:  # whatever it is, the turn is not recorded, and that is said
+            except Exception as error:  # whatever it is: this session waits, and that is said
                 log.exception("turn %s cannot be recorded", turn)
-                self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
+                if redo:  # not for the first time
+                    self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
             await anyio.sleep(pause)
             pause, redo = min(pause * 2, LONGEST_WAIT_S), True
-        faults.passing("recorded")
         if self._failures:
             await self.note_failures()
         self._signals.emit(News("turn", row["grp"], row["session"], {"turn": turn, "state": "recorded"}))

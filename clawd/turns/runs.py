@@ -60,7 +60,8 @@ class Run:
     dead: bool = False  # known, and its socket closed
     exec_count: int = 0
     told: list[str] = field(default_factory=list)
-    work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that a turn found when it began
+    work_full: bool = True  # work/ was over its limit at the last look, or nobody looked yet
+    work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that were found so
     shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
 
     def nudge(self) -> None:

@@ -95,7 +95,7 @@ class Messages(RuleBasedStateMachine):
         else:
             self.ledger.tx(lambda tx: ends.fault(tx, lease.turn, "broke", NOW, limit=4000))
 
-    def answer(self, lease: Lease) -> ends.Ended | None:
+    def answer(self, lease: Lease) -> ends.Ended:
         final = Final(f"reply to {lease.turn}")
         return self.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000))
 
@@ -105,7 +105,9 @@ class Messages(RuleBasedStateMachine):
         """A final of an attempt that is over: a replay, or refused; never a second answer."""
         lease = data.draw(st.sampled_from(self.stale))
         with contextlib.suppress(LeaseLost):
-            assert self.answer(lease) is None
+            ended = self.answer(lease)
+            assert ended.state == self.ledger.tx(lambda tx: turns.get(tx, lease.turn))["state"]
+            assert len(ended.deliveries) == (0 if ended.state == "stopped" else 1)
 
     @rule(commit=st.booleans())
     def record(self, commit: bool) -> None:

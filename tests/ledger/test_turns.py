@@ -23,7 +23,7 @@ def must_claim(desk: Desk, run: str = "r1", group: str = "main", worker: int = 0
     return lease
 
 
-def answer(desk: Desk, lease: Lease, text: str = "hello", **more: object) -> ends.Ended | None:
+def answer(desk: Desk, lease: Lease, text: str = "hello", **more: object) -> ends.Ended:
     final = Final(text, **more)  # type: ignore[arg-type]
     return desk.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000))
 
@@ -52,7 +52,7 @@ def test_the_whole_way(desk: Desk) -> None:
     lease = must_claim(desk)
     assert desk.state("inbound", message.seq) == "claimed"
     ended = answer(desk, lease)
-    assert ended is not None and ended.state == "answered" and len(ended.deliveries) == 1
+    assert ended.state == "answered" and len(ended.deliveries) == 1
     assert desk.state("inbound", message.seq) == "answered"
     deliver(desk)
     assert desk.state("inbound", message.seq) == "delivered"
@@ -147,8 +147,8 @@ def test_a_replayed_final_is_one(desk: Desk) -> None:
     desk.accept()
     desk.run("r1")
     lease = must_claim(desk)
-    assert answer(desk, lease) is not None
-    assert answer(desk, lease, "another") is None
+    ended = answer(desk, lease)
+    assert answer(desk, lease, "another") == ended
     texts = desk.ledger.tx(lambda tx: [row["text"] for row in tx.all("SELECT text FROM delivery")])
     assert texts == ["hello"]
 
@@ -247,7 +247,7 @@ def test_stop_is_committed_first_and_wins_over_a_later_final(desk: Desk) -> None
     lease = must_claim(desk)
     assert desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main")) == lease.turn
     ended = answer(desk, lease)
-    assert ended is not None and (ended.state, ended.deliveries) == ("stopped", [])
+    assert (ended.state, ended.deliveries) == ("stopped", [])
     assert desk.state("inbound", message.seq) == "stopped"
 
 
