@@ -202,13 +202,13 @@ class Talk:
     def _turn(self, text: str) -> bool:
         """The same at a terminal. What is typed meanwhile is said at once. An interrupt stops the turn, a second
         one leaves."""
-        keyboard, said, stopping = Keyboard(), list[concurrent.futures.Future[bool]](), False
+        said, stopping = list[concurrent.futures.Future[bool]](), False
 
         def say_now(words: str) -> None:
             said.append(self._submit(self._say(_unicode(words))))
             keyboard.watch(said[-1])
 
-        with keyboard.quiet():
+        with Keyboard() as keyboard:
             self._screen.working("thinking …")
             try:
                 say_now(text)

@@ -8,31 +8,29 @@ import select
 import socket
 import sys
 import termios
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 _LINE = 4096  # bytes: the kernel's longest line
 
 
 class Keyboard:
-    """The terminal on standard input. Used from the main thread, whose interrupts pass through."""
+    """The terminal on standard input; nothing that is typed is shown until the block ends. Used from the main thread,
+    whose interrupts pass through."""
 
-    def __init__(self) -> None:
+    def __enter__(self) -> Keyboard:
         self._woken, self._waking = socket.socketpair()
-
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Nothing that is typed is shown until the block ends."""
-        kept = termios.tcgetattr(sys.stdin)
-        silent = [*kept]
+        self._kept = termios.tcgetattr(sys.stdin)
+        silent = [*self._kept]
         silent[3] &= ~termios.ECHO
         termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
-        try:
-            yield
-        finally:
-            termios.tcsetattr(sys.stdin, termios.TCSANOW, kept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, self._kept)
+        self._woken.close()
+        self._waking.close()
 
     def watch(self, work: Future[Any]) -> None:
         """`lines` looks up when this work is done."""
