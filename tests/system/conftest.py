@@ -286,9 +286,9 @@ class Home:
         return left
 
 
-@pytest.fixture
-def make_home() -> Iterator[Callable[[], Home]]:
-    """Makes homes that are ended and removed with the test."""
+@contextlib.contextmanager
+def homes() -> Iterator[Callable[[], Home]]:
+    """Makes homes that are ended and removed with the block."""
     made: list[Home] = []
     roots: list[Path] = []
 
@@ -304,6 +304,13 @@ def make_home() -> Iterator[Callable[[], Home]]:
             home.end()
         for root in roots:
             shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def make_home() -> Iterator[Callable[[], Home]]:
+    """Makes homes that are ended and removed with the test."""
+    with homes() as make:
+        yield make
 
 
 @pytest.fixture
