@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, SandboxUnavailable, UnsafePath
+from clawd.errors import ClawdError, SandboxUnavailable, StorageError, UnsafePath
 from clawd.files import walk_beneath
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Transaction
@@ -86,8 +86,8 @@ class Dispatcher:
         """End what an earlier daemon left and give its turns back. False when something would not die: its
         turns stay claimed, because they are never started twice."""
         alive = await self.runs.sweep()
-        for row in await self._ledger.do(turns.orphaned):
-            ended = await self._ledger.do(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
+        for row in await self._ledger.surely(turns.orphaned):
+            ended = await self._ledger.surely(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
             await self.ended(ended, Address.of(row), row["grp"])
         if alive:
             log.error("sandboxes of an earlier daemon do not end: %s", ", ".join(alive))
@@ -272,7 +272,10 @@ class Dispatcher:
         with anyio.CancelScope(shield=True):
             if run is not None:
                 why = None if run.ending else f"its sandbox ended ({exit.reason if exit else trouble})"
-                await self._give_back(run, why)
+                try:
+                    await self._give_back(run, why)
+                except StorageError as error:  # the daemon ends: the next one finds them
+                    log.error("turns of run %s were not given back: %s", run.id, error)
                 fruitless = not run.ending and not run.handed_out
                 self._barren[group] = self._barren.get(group, 0) + 1 if fruitless else 0
                 del self._by_id[run.id]
@@ -296,13 +299,13 @@ class Dispatcher:
             self._tasks.start_soon(
                 self._hold, group, trouble or SandboxUnavailable("its sandbox ends at once, again and again")
             )
-        elif group in await self._ledger.do(turns.waiting_groups):
+        elif group in await self._ledger.surely(turns.waiting_groups):
             self._wanting[group] = None
         self._decide()
 
     async def _give_back(self, run: Run, why: str | None) -> None:
         """The run is known dead: its turns are queued again, and those that are to blame bear the fault."""
-        rows = await self._ledger.do(lambda tx: turns.claimed_by(tx, run.id))
+        rows = await self._ledger.surely(lambda tx: turns.claimed_by(tx, run.id))
         for row in rows:
             live = run.live.pop(row["id"], None)
             blame = live.why if live is not None and live.why else why
@@ -315,7 +318,7 @@ class Dispatcher:
                     return ends.requeue(tx, id, self._now())
                 return ends.fault(tx, id, blame, self._now(), limit=limit)
 
-            await self.ended(await self._ledger.do(give_back), Address.of(row), row["grp"])
+            await self.ended(await self._ledger.surely(give_back), Address.of(row), row["grp"])
 
     async def _hold(self, group: str, trouble: Exception) -> None:
         """No sandbox can be made: the group's turns wait, are told why once, and are tried again by and
@@ -335,15 +338,15 @@ class Dispatcher:
                 pause = min(pause * 2, LONGEST_HOLD_S)
         del self._holding[group]
         self._barren.pop(group, None)
-        await self._ledger.do(lambda tx: ends.release(tx, group))
-        if group in await self._ledger.do(turns.waiting_groups):
+        await self._ledger.surely(lambda tx: ends.release(tx, group))
+        if group in await self._ledger.surely(turns.waiting_groups):
             self.wake(group)
 
     async def _hold_turns(self, group: str) -> None:
         reason = self._holding[group]
-        for each in await self._ledger.do(lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)):
+        for each in await self._ledger.surely(lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)):
             if each.deliveries:
-                row = await self._ledger.do(lambda tx, turn=each.turn: turns.get(tx, turn))  # type: ignore[misc]
+                row = await self._ledger.surely(lambda tx, turn=each.turn: turns.get(tx, turn))  # type: ignore[misc]
                 self.deliver(Address.of(row))
             self.tell(group, each.session, each.turn, "held", {"reason": reason})
         self._signals.emit(News("held", group=group, data={"reason": reason}))

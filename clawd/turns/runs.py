@@ -35,7 +35,8 @@ HELLO_S = 20.0
 
 @dataclass(slots=True)
 class Run:
-    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is known dead."""
+    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is known dead and its turns are given
+    back."""
 
     id: str
     group: str
@@ -121,7 +122,7 @@ class Runs:
         for row in left:
             if row["id"] in dead:
                 shutil.rmtree(row["directory"], ignore_errors=True)
-                await self._ledger.do(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
+                await self._ledger.surely(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
         return [row["id"] for row in left if row["id"] not in dead]
 
     def spec(self, group: GroupRow, run: str) -> RunSpec:
@@ -178,9 +179,8 @@ class Runs:
             with anyio.CancelScope(shield=True):
                 if run.sandbox is not None:
                     await run.sandbox.kill()
-                await self._ledger.do(lambda tx: runs.ended(tx, run.id))
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(spec.directory, ignore_errors=True))
-                run.gone.set()
+                await self._ledger.surely(lambda tx: runs.ended(tx, run.id))
 
     def render(self, run: Run) -> list[str]:
         """Renew what the agent is shown. Gives a sentence for each file that was refused, once a run."""
