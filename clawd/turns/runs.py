@@ -21,7 +21,7 @@ from clawd.errors import SandboxUnavailable
 from clawd.ids import new_id
 from clawd.ledger import groups, runs
 from clawd.ledger.db import Ledger
-from clawd.ledger.groups import GroupRow
+from clawd.ledger.groups import UID_BASE, GroupRow
 from clawd.sandbox import view
 from clawd.sandbox.protocol import Backend, Exit, LeftOver, RunSpec, Sandbox, SandboxLimits
 from clawd.turns.desk import Control
@@ -29,7 +29,6 @@ from clawd.turns.leases import LiveTurn
 
 log = logging.getLogger(__name__)
 
-UID_BASE = 64_000
 HELLO_S = 20.0
 
 
