@@ -9,7 +9,6 @@ from clawd.commands.operations import Operations
 from clawd.config.home import Home
 from clawd.control.chat import TerminalLike
 from clawd.delivery.outbox import outgoing
-from clawd.errors import NotFound
 from clawd.ids import check_session_id
 from clawd.intake import Place
 from clawd.ledger import deliveries, groups, queries
@@ -45,10 +44,7 @@ class Conversations:
             if known is not None:
                 return known.group, known.id
         name = group or "main"
-        if await self._ledger.do(lambda tx: groups.find(tx, name)) is None:
-            if name != "main" and not self._home.group(name).root.is_dir():
-                raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
-            await self._operations.make_group(name)
+        await self._operations.group(name)
         if session is not None:
             return name, session
         base = self.base(name)

@@ -19,7 +19,6 @@ from importlib import metadata
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from clawd import __version__, faults, log, stores
 from clawd.channel import Adapter
@@ -40,6 +39,7 @@ from clawd.intake import Intake
 from clawd.ledger import deliveries, groups, queries
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
 from clawd.model import Incoming, Lease
 from clawd.sandbox.choose import choose_backend
@@ -47,6 +47,7 @@ from clawd.sandbox.protocol import SandboxLimits
 from clawd.sessions.store import session_store
 from clawd.signals import Signals
 from clawd.supervise import Part, supervise
+from clawd.tasks import Tasks
 from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
@@ -107,14 +108,14 @@ class Daemon:
     async def serve(self, until_closed: int | None) -> int:
         """Everything, from the first room to the last."""
         async with anyio.create_task_group() as tasks:
-            self.tasks = tasks
-            self._build(tasks)
+            self.tasks = Tasks(tasks)
+            self._build(self.tasks)
             await self._adopt_folders()
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
-            tasks.start_soon(self.recorder.note_failures)
-            tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
+            self.tasks.start_soon(self.recorder.note_failures)
+            self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 tasks.start_soon(
@@ -123,7 +124,8 @@ class Daemon:
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
-            tasks.start_soon(self._reloads, name="reloads")
+            self.tasks.start_soon(self._reloads, name="reloads")
+            self.tasks.start_soon(self._troubles, name="troubles")
             await self._until_ended(until_closed)
             await self._end()
             tasks.cancel_scope.cancel()
@@ -135,7 +137,7 @@ class Daemon:
             )
         return 0
 
-    def _build(self, tasks: TaskGroup) -> None:
+    def _build(self, tasks: Tasks) -> None:
         home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
         self.channels = {"terminal": _adapter("terminal", {})}
         self.outbox = Outbox(
@@ -153,8 +155,8 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
         )
-        stores.register(session_store(home))
-        stores.register(group_folder_store(home))
+        for store in (session_store(home), group_folder_store(home), LedgerStore(home)):
+            stores.register(store)
         self.dispatcher.runs = Runs(
             home,
             runtime_directory(dict(os.environ)),
@@ -255,9 +257,7 @@ class Daemon:
     async def execute(self, params: dict[str, Any], descriptors: Any) -> int:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
         group = str(params.get("group") or "main")
-        if group == "main":
-            await self.operations.make_group(group)
-        await self.ledger.do(lambda tx: groups.get(tx, group))
+        await self.operations.group(group)
         return await self.dispatcher.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
         )
@@ -309,6 +309,15 @@ class Daemon:
             await self.dispatcher.runs.backend.check()
         except ClawdError as error:
             logger.error("no sandbox can be made: %s", error)
+
+    async def _troubles(self) -> None:
+        """What goes wrong beside a turn reaches the owner too, each sentence once."""
+        told: set[str] = set()
+        with self.signals.subscribe() as news:
+            async for each in news:
+                if each.kind == "trouble" and (what := str(each.data["what"])) not in told:
+                    told.add(what)
+                    await self.tell_owner(what)
 
     def _channel(self, adapter: Adapter) -> Callable[[], Awaitable[None]]:
         return lambda: adapter.run(self.intake)

@@ -13,6 +13,7 @@ import unicodedata
 from clawd.errors import UsageError
 
 STEM_BYTES = 200  # leaves room for `.state.json`, `.quarantine` and a temporary name within the usual 255
+_SPEAKER = re.compile(r"owner|(?:admin|member|stranger):[\w.@-]{1,64}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 # Names that commands, ids or other systems already use for something else.
 _RESERVED = frozenset({"shared", "state", "skills", "groups", "all", "none", "con", "nul", "aux", "prn"})
@@ -51,6 +52,13 @@ def check_session_id(id: str) -> str:
     return id
 
 
+def check_speaker(who: str) -> str:
+    """The same word, if a terminal's person may speak as that: `owner`, `member:bob`. Raises UsageError."""
+    if not _SPEAKER.fullmatch(who):
+        raise UsageError(f"nobody can speak as {who!a}", hint="owner, admin:NAME, member:NAME or stranger:NAME")
+    return who
+
+
 def folder_name(name: str) -> str:
     """The same name, if a group may have it: 1 to 64 of `A-Z a-z 0-9 _ -`, the first a letter or digit.
 
@@ -66,7 +74,9 @@ def folder_name(name: str) -> str:
     return name
 
 
-check_group_name = folder_name
+def is_group_name(name: str) -> bool:
+    """Whether a group may have this name."""
+    return bool(_GROUP.fullmatch(name)) and name.lower() not in _RESERVED
 
 
 def segment_id(base: str, n: int) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import anyio
-from anyio.abc import TaskGroup
 
 from clawd import faults
 from clawd.clock import Clock, rfc3339
@@ -26,6 +25,7 @@ from clawd.ledger.deliveries import Address
 from clawd.ledger.inbound import Accepted
 from clawd.model import Incoming, Part, Receipt
 from clawd.signals import News, Signals
+from clawd.tasks import Tasks
 from clawd.text import units
 from clawd.trust import Role, at_least, origin_of
 
@@ -112,7 +112,7 @@ class Intake:
         ledger: Ledger,
         clock: Clock,
         signals: Signals,
-        tasks: TaskGroup,
+        tasks: Tasks,
         place: Callable[[Incoming], Awaitable[Place]],
         role: Callable[[Incoming], Role],
         commands: Mapping[str, Command],
@@ -203,7 +203,7 @@ class Intake:
             await anyio.sleep(wait)
             wait = self._rates.wait(sender)
         now = rfc3339(self._clock.now())
-        if await self._ledger.surely(lambda tx: inbound.release(tx, seq, now)):
+        if await self._ledger.insist(lambda tx: inbound.release(tx, seq, now)):
             self._wake(group)
 
     async def carry_out(self, seq: int) -> None:
@@ -233,7 +233,7 @@ class Intake:
                     words = str(error)
             return inbound.answer_command(tx, seq, words, now, limit)
 
-        if await self._ledger.surely(act):
+        if await self._ledger.insist(act):
             if after is not None:
                 after()
             self._deliver(Address.of(row))

@@ -57,11 +57,23 @@ def test_session_ids_that_are_taken(id: str) -> None:
 def test_group_names_that_are_refused(name: str) -> None:
     with pytest.raises(UsageError):
         ids.folder_name(name)
+    assert not ids.is_group_name(name)
 
 
 @pytest.mark.parametrize("name", ["main", "A", "0-_", "x" * 64])
 def test_group_names_that_are_taken(name: str) -> None:
-    assert ids.folder_name(name) == name
+    assert ids.folder_name(name) == name and ids.is_group_name(name)
+
+
+@pytest.mark.parametrize("who", ["owner", "member:bob", "admin:a.b@c", "stranger:x"])
+def test_speakers_that_are_taken(who: str) -> None:
+    assert ids.check_speaker(who) == who
+
+
+@pytest.mark.parametrize("who", ["owner:x", "member:", "member", "x", "", "member:a b", "owner\n"])
+def test_speakers_that_are_refused(who: str) -> None:
+    with pytest.raises(UsageError, match="nobody can speak"):
+        ids.check_speaker(who)
 
 
 def test_segments() -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from clawd.ledger.moves import INBOUND
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -44,13 +46,22 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-_seconds.__name__ = "number of seconds"  # argparse names it in its sentence
+def _number(text: str) -> int:
+    number = int(text)
+    if not 0 < number < 1 << 63:
+        raise ValueError
+    return number
+
+
+# argparse names them in its sentences
+_seconds.__name__, _number.__name__ = "number of seconds", "number"
 
 _GROUP = _argument("group", metavar="GROUP")
 _OF_GROUP = _argument("--group", metavar="G", help="of this group alone")
 _IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (default: main)")
 _ID = _argument("id", metavar="ID")
-_NUMBER = _argument("id", metavar="ID", type=int)
+_NUMBER = _argument("id", metavar="ID", type=_number)
+_STATES = sorted(set(INBOUND.values()))
 
 _BUILT = (
     Command(
@@ -117,12 +128,12 @@ _BUILT = (
     Command(("groups", "trust"), "lift the taint of work/ as it is", "changing:trust", (_GROUP,)),
     Command(
         ("messages", "list"),
-        "messages, newest first",
+        "the last messages",
         "looking:messages",
         (
             _OF_GROUP,
-            _argument("--state", metavar="S", help="in this state alone"),
-            _argument("--limit", type=int, default=50, metavar="N", help="at most N (default: 50)"),
+            _argument("--state", metavar="S", choices=_STATES, help=f"in this state alone: {', '.join(_STATES)}"),
+            _argument("--limit", type=_number, default=50, metavar="N", help="at most N (default: 50)"),
         ),
     ),
     Command(("messages", "show"), "one message and what became of it", "looking:message", (_NUMBER,)),

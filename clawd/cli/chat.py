@@ -22,6 +22,7 @@ from clawd.cli.page import console, say, write_json
 from clawd.cli.screen import Screen
 from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
+from clawd.ids import check_session_id, check_speaker
 
 _TIMEOUT = 300.0  # seconds that -m waits when nothing else was said
 _FIELDS = (
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 def chat(options: Namespace, home: Home) -> int:
     """The face of both. Without a running daemon one is started for the time of the conversation."""
+    check_speaker(options.speaker)
+    if options.session is not None:
+        check_session_id(options.session)
     opening = {"group": options.group, "session": options.session, "as": options.speaker, "replay": True}
     text = _unicode(sys.stdin.read() if options.message == "-" else options.message or "").strip("\n")
     if options.message is None:
@@ -78,6 +82,7 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
             running.result()  # raises
         result: dict[str, Any] = dict.fromkeys(_FIELDS) | {"group": opening["group"], "files": []}
         if saying not in done:
+            result |= link.known()
             late = f"no reply within {timeout:g} s; the message is kept and will be answered when a daemon runs"
             return _give(result | {"error": late}, [], options.json, "clawd messages list")
         receipt, outcome = saying.result()
@@ -102,20 +107,25 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
 
 
 def _give(result: dict[str, Any], delivered: list[dict[str, Any]], as_json: bool, hint: str | None) -> int:
-    """Print the one reply; 1 with the sentence on standard error when there is none."""
-    texts = [each["text"] for each in delivered if each["kind"] != "file" and each["text"]]
+    """Print the one reply, and notices beside it; 1 with the sentence on standard error when there is none."""
+    replies = [each["text"] for each in delivered if each["kind"] in ("text", "stream") and each["text"]]
+    notices = [each["text"] for each in delivered if each["kind"] == "notice"]
+    error = result["error"]
     if as_json:
-        replies = [each["text"] for each in delivered if each["kind"] in ("text", "stream")]
         write_json(result | {"reply": result["reply"] or "\n".join(replies) or None})
     else:
         files = [f"[file] {each['name']}  {each['path']}" for each in delivered if each["kind"] == "file"]
-        lines = [*(texts or ([result["reply"]] if result["reply"] else [])), *files]
-        sys.stdout.write(clean("".join(f"{line.rstrip()}\n" for line in lines)))
-    sys.stdout.flush()
-    if not result["error"]:
+        lines = replies or ([result["reply"]] if result["reply"] and not error else [])
+        sys.stdout.write(clean("".join(f"{line.rstrip()}\n" for line in [*lines, *files])))
+        sys.stdout.flush()
+        for notice in notices:
+            say(notice)
+    if not error:
         return 0
-    if as_json or result["error"] not in (*texts, result["reply"]) or hint:
-        say(f"clawd: {result['error']}" + (f" ({hint})" if hint else ""))
+    if as_json or not any(error.rstrip(".") in notice for notice in notices):
+        say(f"clawd: {error}" + (f" ({hint})" if hint else ""))
+    elif hint:
+        say(f"clawd: {hint}")
     return 1
 
 

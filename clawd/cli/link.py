@@ -77,6 +77,12 @@ class Link:
             finally:
                 self._client = None
 
+    def known(self) -> dict[str, Any]:
+        """Where what was said belongs, as far as the daemon has told: group, session, turn."""
+        told = [each.receipt.result() for each in self._open if each.receipt.done()]
+        opened = self.opened.result() if self.opened.done() else {}
+        return opened | ({key: told[0][key] for key in ("session", "turn")} if told else {})
+
     async def say(self, text: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Send and wait for the end, through any number of daemons: (receipt, outcome). No outcome when the
         receipt is the answer. Raises ClawdError when the daemon refuses the message."""

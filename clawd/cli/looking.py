@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
 
 from clawd.cli.clean import clean
-from clawd.cli.page import cell, console, give, settled, table, write_json
+from clawd.cli.page import cell, console, give, say, settled, table, write_json
 from clawd.config.home import Home
 
 _DELIVERY = ("id", "turn", "channel", "chat", "n", "kind", "state", "platform_id", "attempts", "error")
@@ -23,6 +25,7 @@ def status(options: Namespace, home: Home) -> int:
         value = writing.ask(home, "status")
     except NoDaemon:
         value = settled(looking.status(home))
+        say("no daemon runs now; clawd chat starts one for the time of a conversation")
     give(value, options.json)
     return 0
 
@@ -65,8 +68,31 @@ def messages(options: Namespace, home: Home) -> int:
 def message(options: Namespace, home: Home) -> int:
     from clawd.commands import looking
 
-    give(settled(looking.message(home, options.id)), options.json)
+    found = settled(looking.message(home, options.id))
+    if options.json:
+        write_json(found)
+        return 0
+    give({key: value for key, value in found.items() if key not in ("parts", "wakes", "steps", "deliveries")}, False)
+    sys.stdout.write("\n")
+    for part in found["parts"]:
+        _say_block(part["origin"], None, part["text"])
+    for step in found["steps"]:
+        _say_block(step["role"], step.get("at"), step.get("content"), step.get("tool_calls"))
+    table(found["wakes"], ("id", "kind", "authority", "trust", "origin", "state", "why"), "no wakes")
+    sys.stdout.write("\n")
+    table(found["deliveries"], _DELIVERY, "no deliveries")
     return 0
+
+
+def _say_block(who: str, when: str | None, content: str | None, calls: Sequence[dict[str, Any]] | None = None) -> None:
+    """A message as one would read it: who and when, what was said, which tools were called."""
+    console().print(cell(who) + (f"  {cell(when)}" if when else ""), style="bold")
+    lines = [content] if content else []
+    for call in calls or ():
+        function = call.get("function") or call
+        lines.append(f"→ {function.get('name')} {function.get('arguments')}")
+    sys.stdout.write(clean("".join(f"{line}\n" for line in lines)) + "\n")
+    sys.stdout.flush()
 
 
 def deliveries(options: Namespace, home: Home) -> int:
@@ -92,13 +118,8 @@ def session(options: Namespace, home: Home) -> int:
     if options.json:
         write_json(blocks)
         return 0
-    out = console()
     for block in blocks:
-        out.print(f"{cell(block['role'])}  {cell(block.get('ts'))}", style="bold")
-        for call in block.get("tool_calls") or ():
-            sys.stdout.write(f"→ {cell(call)}\n")
-        sys.stdout.write(clean(block["content"] or "") + "\n\n")
-        sys.stdout.flush()
+        _say_block(block["role"], block["ts"], block["content"], block.get("tool_calls"))
     return 0
 
 

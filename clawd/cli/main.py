@@ -107,7 +107,9 @@ def _do(command: Command, arguments: list[str]) -> int:
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         flags = [flag for each in command.arguments for flag in each.names if flag.startswith("-")]
-        raise UsageError(f"{name} does not take {unknown[0]}", hint=_nearest(unknown[0], ["--home", "--json", *flags]))
+        raise UsageError(
+            f"{name} does not take {unknown[0]}", hint=_nearest(unknown[0], ["--home", "--json", *flags], name)
+        )
 
     from clawd.config.home import find_home, require_home
 
@@ -132,9 +134,9 @@ def print_help(words: list[str]) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def _nearest(word: str, known: Iterable[str], command: str = "clawd") -> str:
     near = difflib.get_close_matches(word.partition("=")[0], sorted(known), n=1)
-    return f"did you mean {near[0]}?" if near else "clawd --help"
+    return f"did you mean {near[0]}?" if near else f"{command} --help"
 
 
 def _tell(error: ClawdError, as_json: bool) -> None:

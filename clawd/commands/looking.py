@@ -12,14 +12,16 @@ from typing import Any, TypeVar
 
 from clawd import __version__
 from clawd.clock import rfc3339
-from clawd.config.home import Home
+from clawd.config.home import Home, group_folders
 from clawd.config.load import check_file, load_config, load_group, merged
 from clawd.errors import NotFound
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.groups import GroupRow, SessionRow
+from clawd.model import Authority
 from clawd.sessions import reading
+from clawd.trust import Role
 
 T = TypeVar("T")
 Shown = dict[str, Any]
@@ -44,16 +46,28 @@ def _read(home: Home, work: Callable[[Transaction], T]) -> T | None:
         return None if ledger is None else ledger.tx(work)
 
 
+def _groups(home: Home) -> list[GroupRow]:
+    """Every group of the ledger, then the folders that the daemon has not met yet."""
+    rows = _read(home, group_rows.every) or []
+    known = {row.folder for row in rows}
+    return rows + [GroupRow(name, name, 0, Authority(Role.OWNER)) for name in group_folders(home) if name not in known]
+
+
+def _check_group(home: Home, name: str | None) -> None:
+    """Raises NotFound for the name of no group; None is every group."""
+    if name is not None and name not in [row.name for row in _groups(home)]:
+        raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
+
+
 def status(home: Home) -> Shown:
     """The same shape as the daemon's own word, for a home without one."""
-    names = _read(home, group_rows.every) or []
     return {
         "version": __version__,
         "pid": None,
         "home": str(home.root),
         "uptime_s": 0,
         "ready": False,
-        "groups": len(names),
+        "groups": len(_groups(home)),
         "turns": _read(home, queries.turn_counts) or {"queued": 0, "running": 0, "held": 0},
         "sandboxes": 0,
         "channels": [],
@@ -62,20 +76,16 @@ def status(home: Home) -> Shown:
 
 def groups(home: Home) -> list[Shown]:
     config = load_config(home, dict(os.environ))
-
-    def read(tx: Transaction) -> list[tuple[GroupRow, int]]:
-        counts = {row["grp"]: row["n"] for row in tx.all("SELECT grp, COUNT(*) AS n FROM session GROUP BY grp")}
-        return [(row, counts.get(row.name, 0)) for row in group_rows.every(tx)]
-
+    sessions = _read(home, group_rows.session_counts) or {}
     shown = []
-    for row, sessions in _read(home, read) or []:
+    for row in _groups(home):
         own = load_group(home, row.folder)
         settings = merged(config, own)
         shown.append(
             {
                 "group": row.name,
                 "folder": str(home.group(row.folder).root),
-                "sessions": sessions,
+                "sessions": sessions.get(row.name, 0),
                 "bindings": list(own.bindings),
                 "engine": settings.model.engine,
                 "backend": settings.sandbox.backend,
@@ -96,6 +106,7 @@ def group(home: Home, name: str) -> Shown:
 
 
 def messages(home: Home, group: str | None, state: str | None, limit: int) -> list[Shown]:
+    _check_group(home, group)
     return _read(home, lambda tx: queries.messages(tx, group, state, limit)) or []
 
 
@@ -111,7 +122,8 @@ def deliveries(home: Home) -> list[Shown]:
 
 
 def sessions(home: Home, group: str | None) -> list[Shown]:
-    """Every session of the ledger; its file may not exist before its first turn is recorded."""
+    """Every session of the ledger; its file may not exist before its first turn is recorded. Raises NotFound."""
+    _check_group(home, group)
     rows = (
         _read(
             home,

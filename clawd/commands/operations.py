@@ -11,7 +11,7 @@ from typing import Any
 from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
-from clawd.config.home import Home
+from clawd.config.home import Home, group_folders
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import folder_name
 from clawd.ledger import ends, groups, turns
@@ -61,9 +61,17 @@ class Operations:
         row = await self.make_group(text(params, "name"))
         return {"group": row.name, "folder": str(self._home.group(row.folder).root)}
 
+    async def group(self, name: str) -> groups.GroupRow:
+        """The group: `main` is made on first use, a folder that a person made is adopted. Raises NotFound."""
+        known = await self._ledger.do(lambda tx: groups.find(tx, name))
+        if known is not None:
+            return known
+        if name != "main" and name not in group_folders(self._home):
+            raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
+        return await self.make_group(name)
+
     async def _known(self, params: Params) -> groups.GroupRow:
-        name = text(params, "name")
-        return await self._ledger.do(lambda tx: groups.get(tx, name))
+        return await self.group(text(params, "name"))
 
     async def set_group(self, params: Params) -> Params:
         row = await self._known(params)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawd.errors import NotFound, Refused
+from clawd.ids import is_group_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,15 @@ def find_home(explicit: str | None, environment: dict[str, str], current: Path) 
     if is_home(current):
         return Home(current.absolute())
     return Home(Path("~/clawd").expanduser())
+
+
+def group_folders(home: Home) -> list[str]:
+    """Every folder beneath `groups/` that can be a group, whoever made it."""
+    if not home.groups.is_dir():
+        return []
+    with os.scandir(home.groups) as entries:
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(name for name in names if is_group_name(name))
 
 
 def require_home(home: Home) -> Home:

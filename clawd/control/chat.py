@@ -18,10 +18,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from clawd.errors import UsageError
+from clawd.ids import check_speaker
 from clawd.model import Incoming, Outgoing, Receipt
 from clawd.signals import News, Signals, Subscription
 
-SPEAKER = re.compile(r"owner|(?:admin|member|stranger):[\w.@-]{1,64}")
 _STREAM = ("delta", "tool", "turn")
 _DECIDING = ("turn", "message", "delivery")
 _UNDERWAY = ("received", "queued", "claimed", "answered")  # no outcome yet
@@ -80,10 +80,10 @@ class ChatHost(Protocol):
         ...
 
 
-def text_of(params: dict[str, Any], key: str, pattern: re.Pattern[str] | None = None) -> str:
+def text_of(params: dict[str, Any], key: str) -> str:
     """A string parameter that is there and not empty. Raises UsageError."""
     value = params.get(key)
-    if not isinstance(value, str) or not value.strip() or (pattern and not pattern.fullmatch(value)):
+    if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{key}: {value!r} is not usable" if value else f"{key} is missing")
     return value
 
@@ -114,7 +114,7 @@ class Conversation:
         `replay`."""
         if self._group:
             raise UsageError("this connection has a conversation already")
-        sender = text_of({"as": "owner", **params}, "as", SPEAKER)
+        sender = check_speaker(text_of({"as": "owner", **params}, "as"))
         own = text_of(params, "session") if params.get("session") is not None else None
         group, session = await self._host.open(text_of({"group": "main", **params}, "group"), own)
         self._group, self._session, self._sender = group, session, sender

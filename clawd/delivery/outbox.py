@@ -12,18 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
-from anyio.abc import TaskGroup
 
 from clawd import faults
 from clawd.channel import Adapter, NotSent, SendRefused, Unsure
 from clawd.clock import Clock, rfc3339
-from clawd.errors import StorageError
 from clawd.ledger import deliveries
 from clawd.ledger.db import Ledger, Row
 from clawd.ledger.deliveries import Address
 from clawd.ledger.moves import delivery_after_doubt
 from clawd.model import Outgoing
 from clawd.signals import News, Signals
+from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class Outbox:
         clock: Clock,
         channels: Mapping[str, Adapter],
         blobs: Path,
-        tasks: TaskGroup,
+        tasks: Tasks,
         failed: Callable[[], None] = lambda: None,
         owner_terminal: str = "main",
     ) -> None:
@@ -79,9 +78,6 @@ class Outbox:
                             continue
                         return
                     pause = await self._step(row)
-                except StorageError as error:
-                    log.error("outbox: %s", error)
-                    pause = wait
                 except Exception:  # a defect of ours is this chat's delay, not the end of the daemon
                     log.exception("outbox: a delivery to %s:%s failed", key[0], key[2])
                     pause = wait
@@ -147,7 +143,7 @@ class Outbox:
         return None
 
     async def _decide(self, row: Row, event: str, *, platform_id: str | None = None, error: str | None = None) -> None:
-        state = await self._ledger.do(
+        state = await self._ledger.insist(
             lambda tx: deliveries.decide(tx, row["id"], event, platform_id=platform_id, error=error)
         )
         if state == "failed":

@@ -8,6 +8,7 @@ A function may be run again when a neighbour fails, so it must do nothing but re
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sqlite3
@@ -24,6 +25,8 @@ from clawd.ledger.moves import move
 T = TypeVar("T")
 Row = sqlite3.Row
 Work = Callable[["Transaction"], Any]
+
+log = logging.getLogger(__name__)
 
 _BATCH = 128
 _LONGEST_PAUSE = 5.0  # seconds between two tries to write what must be written
@@ -139,16 +142,17 @@ class Ledger:
         self._waiting.put((work, future))
         return await future
 
-    async def surely(self, work: Callable[[Transaction], T]) -> T:
-        """The same, for what must be written before anything goes on: while the disk refuses, it is tried again, for
-        as long as the daemon is `patient`."""
+    async def insist(self, work: Callable[[Transaction], T]) -> T:
+        """The same, again and again until the disk takes it, for what has happened and must not be forgotten; but
+        only while the daemon is `patient`."""
         pause = 0.1
         while True:
             try:
                 return await self.do(work)
-            except StorageError:
+            except StorageError as error:
                 if not self.patient:
                     raise
+                log.error("the ledger cannot be written, trying again: %s", error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -158,6 +162,12 @@ class Ledger:
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return]
+
+    def copy(self, target: Path) -> None:
+        """A whole copy in a file of its own."""
+        target.unlink(missing_ok=True)
+        self._connection.execute("VACUUM INTO ?", (str(target),))
+        target.chmod(0o600)
 
     def close(self) -> None:
         """Finish what waits, then close the file."""

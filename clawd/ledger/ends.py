@@ -112,7 +112,8 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limit: int, final: 
         deliveries.Address.of(row),
         session=row["session"],
         kind="notice",
-        text=f"That did not work: {why.rstrip('.')}.{tried} To try again: clawd messages retry {_first_message(tx, turn)}",
+        text=f"That did not work: {why.rstrip('.')}.{tried}"
+        f" To try again: clawd messages retry {_first_message(tx, turn)}",
         now=now,
         limit=limit,
         turn=turn,

@@ -71,6 +71,11 @@ def every(tx: Transaction) -> list[GroupRow]:
     return [_group(row) for row in tx.all("SELECT * FROM grp ORDER BY number")]
 
 
+def session_counts(tx: Transaction) -> dict[str, int]:
+    """How many sessions each group has that has any."""
+    return {row["grp"]: row["n"] for row in tx.all("SELECT grp, COUNT(*) AS n FROM session GROUP BY grp")}
+
+
 def fall(tx: Transaction, name: str, authority: Role, taint: float) -> None:
     """At a turn's end its authority and taint fall onto the group's work tree; they never rise here."""
     group = get(tx, name)

@@ -6,6 +6,7 @@ is in memory here can be lost at any moment; the ledger holds who claimed what.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,7 @@ class Counter:
         self._dispatcher, self._ledger, self._clock, self._signals = dispatcher, ledger, clock, signals
         self._composer, self._blobs = composer, blobs
         self._text_limit, self._parallel = text_limit, parallel
+        self._asking: set[asyncio.Future[Offer | None]] = set()
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
@@ -75,28 +77,34 @@ class Counter:
     async def next_turn(self, run: str, worker: int, wait: float) -> Offer | None:
         found = self._run(run)
         poll = found.polls[worker] = found.polls.get(worker, 0) + 1
-        with anyio.move_on_after(wait):
-            while not found.gone.is_set():
-                if found.ending or self._dispatcher.closing:
+        until = self._clock.monotonic() + wait
+        while not found.gone.is_set() and (left := until - self._clock.monotonic()) > 0:
+            if found.ending or self._dispatcher.closing:
+                with anyio.move_on_after(left):
                     await found.gone.wait()
-                    break
-                if found.polls[worker] != poll:  # the worker asked again: this answer would go nowhere
-                    found.nudge()
-                    return None
-                if (offer := await self._offer(found, worker)) is not None:
-                    return offer
-                if found.maybe:
-                    continue
-                if found.wanted and not found.live:
-                    found.wanted = False
-                    self._dispatcher.reconsider()
-                event = anyio.Event()
-                found.waiters.append(event)
-                try:
+                return None
+            if found.polls[worker] != poll:  # the worker asked again: this answer would go nowhere
+                found.nudge()
+                return None
+            # Beside this request: a turn that is claimed while the connection drops must be known to be live.
+            asking = asyncio.ensure_future(self._offer(found, worker))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+            if (offer := await asyncio.shield(asking)) is not None:
+                return offer
+            if found.maybe:
+                continue
+            if found.wanted and not found.live:
+                found.wanted = False
+                self._dispatcher.reconsider()
+            event = anyio.Event()
+            found.waiters.append(event)
+            try:
+                with anyio.move_on_after(left):
                     await event.wait()
-                finally:
-                    if not event.is_set():
-                        found.waiters.remove(event)
+            finally:
+                if not event.is_set():
+                    found.waiters.remove(event)
         return None
 
     async def _offer(self, run: Run, worker: int) -> Offer | None:
@@ -108,8 +116,12 @@ class Counter:
         if not run.maybe or self._dispatcher.must_rest(run):
             return None
         run.maybe = False  # what comes while the ledger is asked sets it again
-        engine = self._composer.engine(run.group)
-        claim = await self._ledger.do(lambda tx: turns.claim(tx, run.id, run.group, worker, self._now(), engine))
+        try:
+            engine = self._composer.engine(run.group)
+            claim = await self._ledger.do(lambda tx: turns.claim(tx, run.id, run.group, worker, self._now(), engine))
+        except BaseException:
+            run.maybe = True
+            raise
         if claim is None:
             return None
         faults.passing("claimed")

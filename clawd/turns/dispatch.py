@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from clawd.clock import Clock, rfc3339
 from clawd.errors import ClawdError, SandboxUnavailable, StorageError, UnsafePath
@@ -21,7 +20,9 @@ from clawd.files import walk_beneath
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
+from clawd.tasks import Tasks
 from clawd.turns import leases
 from clawd.turns.leases import LiveTurn
 from clawd.turns.record import Recorder
@@ -47,7 +48,7 @@ class Dispatcher:
         clock: Clock,
         signals: Signals,
         recorder: Recorder,
-        tasks: TaskGroup,
+        tasks: Tasks,
         deliver: Callable[[Address], None],
         text_limit: Callable[[str], int],
         max_live: Callable[[], int],
@@ -79,15 +80,15 @@ class Dispatcher:
             await self._ledger.do(lambda tx, group=group: ends.release(tx, group))  # type: ignore[misc]
         for turn in await self._ledger.do(turns.to_record):
             self._recorder.soon(turn, redo=True)
-        for group in await self._ledger.do(turns.waiting_groups):
+        for group in await self._ledger.insist(turns.waiting_groups):
             self.wake(group)
 
     async def _sweep(self) -> bool:
         """End what an earlier daemon left and give its turns back. False when something would not die: its
         turns stay claimed, because they are never started twice."""
-        alive = await self.runs.sweep()
-        for row in await self._ledger.surely(turns.orphaned):
-            ended = await self._ledger.surely(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
+        alive = await self.runs.sweep(self._by_id)
+        for row in await self._ledger.insist(turns.orphaned):
+            ended = await self._ledger.insist(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
             await self.ended(ended, Address.of(row), row["grp"])
         if alive:
             log.error("sandboxes of an earlier daemon do not end: %s", ", ".join(alive))
@@ -260,29 +261,43 @@ class Dispatcher:
             log.error("run %s of group %s: %s", run.id, run.group, error)
 
     async def _life(self, group: str) -> None:
-        run, exit, trouble = None, None, None
+        run: Run | None = None
+        exit: Exit | None = None
+        trouble: Exception | None = None
         try:
             run = await self.runs.new(group)
+            run.ending = self.closing
             self.active[group] = run
             self._by_id[run.id] = run
             self._signals.emit(News("run", group=group, data={"run": run.id, "state": "starting"}))
             exit = await self.runs.live(run, self._on_ready)
         except (ClawdError, OSError) as error:
             trouble = error
+        except Exception as error:  # a defect of ours in one group's run is that group's trouble alone
+            log.exception("the run of group %s failed", group)
+            trouble = error
         with anyio.CancelScope(shield=True):
             if run is not None:
-                why = None if run.ending else f"its sandbox ended ({exit.reason if exit else trouble})"
-                try:
-                    await self._give_back(run, why)
-                except StorageError as error:  # the daemon ends: the next one finds them
-                    log.error("turns of run %s were not given back: %s", run.id, error)
-                fruitless = not run.ending and not run.handed_out
-                self._barren[group] = self._barren.get(group, 0) + 1 if fruitless else 0
-                del self._by_id[run.id]
-                run.gone.set()
-                run.ready.set()
+                await self._bury(run, f"its sandbox ended ({exit.reason if exit else trouble})")
             self.active.pop(group, None)
         await self._after(group, trouble)
+
+    async def _bury(self, run: Run, why: str) -> None:
+        """The run is over. Its turns are given back only if it is known dead: they are never started twice."""
+        if run.dead:
+            try:
+                await self._give_back(run, None if run.ending else why)
+            except StorageError as error:  # the daemon ends: the next one finds them
+                log.error("turns of run %s were not given back: %s", run.id, error)
+        else:
+            log.error("the sandbox of group %s (run %s) does not end; its turns wait for that", run.group, run.id)
+            self._tasks.start_soon(self._sweep_again, name="sweep")
+        fruitless = not run.ending and not run.handed_out
+        self._barren[run.group] = self._barren.get(run.group, 0) + 1 if fruitless else 0
+        del self._by_id[run.id]
+        run.gone.set()
+        run.ready.set()
+        run.look_again()
 
     def _on_ready(self, run: Run) -> None:
         run.last_worked = self._clock.monotonic()
@@ -299,13 +314,13 @@ class Dispatcher:
             self._tasks.start_soon(
                 self._hold, group, trouble or SandboxUnavailable("its sandbox ends at once, again and again")
             )
-        elif group in await self._ledger.surely(turns.waiting_groups):
+        elif group in await self._ledger.insist(turns.waiting_groups):
             self._wanting[group] = None
         self._decide()
 
     async def _give_back(self, run: Run, why: str | None) -> None:
         """The run is known dead: its turns are queued again, and those that are to blame bear the fault."""
-        rows = await self._ledger.surely(lambda tx: turns.claimed_by(tx, run.id))
+        rows = await self._ledger.insist(lambda tx: turns.claimed_by(tx, run.id))
         for row in rows:
             live = run.live.pop(row["id"], None)
             blame = live.why if live is not None and live.why else why
@@ -318,7 +333,7 @@ class Dispatcher:
                     return ends.requeue(tx, id, self._now())
                 return ends.fault(tx, id, blame, self._now(), limit=limit)
 
-            await self.ended(await self._ledger.surely(give_back), Address.of(row), row["grp"])
+            await self.ended(await self._ledger.insist(give_back), Address.of(row), row["grp"])
 
     async def _hold(self, group: str, trouble: Exception) -> None:
         """No sandbox can be made: the group's turns wait, are told why once, and are tried again by and
@@ -338,15 +353,15 @@ class Dispatcher:
                 pause = min(pause * 2, LONGEST_HOLD_S)
         del self._holding[group]
         self._barren.pop(group, None)
-        await self._ledger.surely(lambda tx: ends.release(tx, group))
-        if group in await self._ledger.surely(turns.waiting_groups):
+        await self._ledger.insist(lambda tx: ends.release(tx, group))
+        if group in await self._ledger.insist(turns.waiting_groups):
             self.wake(group)
 
     async def _hold_turns(self, group: str) -> None:
         reason = self._holding[group]
-        for each in await self._ledger.surely(lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)):
+        for each in await self._ledger.insist(lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)):
             if each.deliveries:
-                row = await self._ledger.surely(lambda tx, turn=each.turn: turns.get(tx, turn))  # type: ignore[misc]
+                row = await self._ledger.insist(lambda tx, turn=each.turn: turns.get(tx, turn))  # type: ignore[misc]
                 self.deliver(Address.of(row))
             self.tell(group, each.session, each.turn, "held", {"reason": reason})
         self._signals.emit(News("held", group=group, data={"reason": reason}))

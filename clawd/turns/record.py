@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from clawd import faults
 from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
-from clawd.errors import ClawdError
 from clawd.ledger import deliveries, ends, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.sessions.file import SessionFile
 from clawd.signals import News, Signals
+from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +84,7 @@ class Recorder:
     """Writes ended turns. One at a time a session, in the order in which they ended."""
 
     def __init__(
-        self, home: Home, ledger: Ledger, clock: Clock, signals: Signals, tasks: TaskGroup, then: Callable[[str], None]
+        self, home: Home, ledger: Ledger, clock: Clock, signals: Signals, tasks: Tasks, then: Callable[[str], None]
     ) -> None:
         self._home, self._ledger, self._clock, self._signals = home, ledger, clock, signals
         self._tasks, self._then = tasks, then
@@ -104,11 +103,10 @@ class Recorder:
                 row, more = await self.record(turn, redo=redo)
                 faults.passing("recorded")
                 break
-            except (ClawdError, OSError) as error:
-                log.error("turn %s cannot be recorded: %s", turn, error)
-                self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
-            except Exception:  # a defect of ours is this session's delay, not the end of the daemon
+            except Exception as error:  # whatever it is: this session waits, and that is said
                 log.exception("turn %s cannot be recorded", turn)
+                if redo:  # not for the first time
+                    self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
             await anyio.sleep(pause)
             pause, redo = min(pause * 2, LONGEST_WAIT_S), True
         if self._failures:

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +57,7 @@ class Run:
     last_worked: float = 0.0
     handed_out: int = 0
     ending: bool = False
+    dead: bool = False  # known, and its socket closed
     exec_count: int = 0
     told: list[str] = field(default_factory=list)
     work_full: bool = True  # work/ was over its limit at the last look, or nobody looked yet
@@ -110,9 +111,9 @@ class Runs:
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
         self.backend, self._serve, self._limits = backend, serve, limits
 
-    async def sweep(self) -> list[str]:
-        """At the start: end what an earlier daemon left. Gives the runs that are not known dead after that."""
-        left = await self._ledger.do(runs.alive)
+    async def sweep(self, ours: Collection[str] = ()) -> list[str]:
+        """End the runs that the ledger has not seen end, but for `ours` that live. Gives those not known dead then."""
+        left = [row for row in await self._ledger.do(runs.alive) if row["id"] not in ours]
         if not left:
             return []
         dead = await self.backend.sweep(
@@ -121,7 +122,7 @@ class Runs:
         for row in left:
             if row["id"] in dead:
                 shutil.rmtree(row["directory"], ignore_errors=True)
-                await self._ledger.surely(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
+                await self._ledger.insist(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
         return [row["id"] for row in left if row["id"] not in dead]
 
     def spec(self, group: GroupRow, run: str) -> RunSpec:
@@ -159,9 +160,9 @@ class Runs:
         return run
 
     async def live(self, run: Run, on_ready: Callable[[Run], None]) -> Exit:
-        """One life: socket, sandbox, hello, work, death. Returns when the sandbox is known dead and the socket closed.
+        """One life: sandbox, socket, hello, work, death. Returns when the sandbox is known dead and the socket closed.
 
-        Raises SandboxUnavailable when it never became ready.
+        Raises SandboxUnavailable when it never became ready; `run.dead` tells whether it is known dead.
         """
         spec = run.spec
         try:
@@ -178,8 +179,9 @@ class Runs:
             with anyio.CancelScope(shield=True):
                 if run.sandbox is not None:
                     await run.sandbox.kill()
+                await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
+                run.dead = True
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(spec.directory, ignore_errors=True))
-                await self._ledger.surely(lambda tx: runs.ended(tx, run.id))
 
     def render(self, run: Run) -> list[str]:
         """Renew what the agent is shown. Gives a sentence for each file that was refused, once a run."""
@@ -194,25 +196,19 @@ class Runs:
         return new
 
     async def _until_dead(self, run: Run, sandbox: Sandbox, on_ready: Callable[[Run], None]) -> Exit:
-        exit: Exit | None = None
-        died = anyio.Event()
+        ended: list[Exit] = []
+        with anyio.move_on_after(HELLO_S):
+            async with anyio.create_task_group() as tasks:
 
-        async def watch() -> None:
-            nonlocal exit
-            exit = await sandbox.wait()
-            died.set()
-            run.ready.set()
+                async def watch() -> None:
+                    ended.append(await sandbox.wait())
+                    tasks.cancel_scope.cancel()
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch)
-            with anyio.move_on_after(HELLO_S):
+                tasks.start_soon(watch)
                 await run.ready.wait()
-            if died.is_set() or not run.ready.is_set():
-                await sandbox.kill()
-                await died.wait()
-                reason = exit.reason if exit else "it did not answer"
-                raise SandboxUnavailable(f"the sandbox of group {run.group} did not start: {reason}")
-            on_ready(run)
-            await died.wait()
-        assert exit is not None
-        return exit
+                tasks.cancel_scope.cancel()
+        if ended or not run.ready.is_set():
+            reason = (ended[0] if ended else await sandbox.kill()).reason
+            raise SandboxUnavailable(f"the sandbox of group {run.group} did not start: {reason}")
+        on_ready(run)
+        return await sandbox.wait()

@@ -79,7 +79,8 @@ def test_several_wakes_are_answered_in_order(tmp_path: Path) -> None:
 )
 def test_sh_is_the_owners(tmp_path: Path, refused: dict[str, Any]) -> None:
     turn = StandInTurn(tmp_path, "sh: id", **refused)
-    assert "Only the owner" in said(turn) and turn.rounds == []
+    sentence = "Only the owner" if "origin" in refused else "sh: is off"
+    assert sentence in said(turn) and turn.rounds == []
 
 
 @pytest.mark.parametrize("text", [" sh: id", "x\nsh: id", "SH: id", "[owner]: sh: id"])

@@ -158,11 +158,15 @@ class Typing:
     """A person at a terminal: a pseudo-terminal with the command line on it."""
 
     def __init__(self, home: Home) -> None:
-        self.seen = ""
+        self._bytes = b""
         argv = [sys.executable, str(ROOT / "tests/cli/standin.py"), "--home", str(home.root), "chat"]
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.execve(argv[0], argv, environment(TERM="xterm", NO_COLOR="1"))
+
+    @property
+    def seen(self) -> str:
+        return self._bytes.decode("utf-8", "replace")
 
     def type(self, text: str) -> None:
         os.write(self.terminal, text.encode())
@@ -173,13 +177,13 @@ class Typing:
         while after not in self.seen or text not in (self.seen.rpartition(after)[2] if after else self.seen):
             ready, _, _ = select.select([self.terminal], [], [], deadline - time.monotonic())
             assert ready, self.seen
-            self.seen += os.read(self.terminal, 65536).decode("utf-8", "replace")
+            self._bytes += os.read(self.terminal, 65536)
 
     def end(self) -> int:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             try:
-                self.seen += os.read(self.terminal, 65536).decode("utf-8", "replace")
+                self._bytes += os.read(self.terminal, 65536)
             except OSError:  # the other end is closed
                 break
         os.close(self.terminal)

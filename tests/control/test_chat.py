@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawd.control.chat import SPEAKER, same_session
+from clawd.control.chat import same_session
 
 
 @pytest.mark.parametrize(
@@ -20,18 +20,3 @@ from clawd.control.chat import SPEAKER, same_session
 )
 def test_news_of_the_next_segment_belongs_to_the_conversation(opened: str, told: str, same: bool) -> None:
     assert same_session(opened, told) is same
-
-
-@pytest.mark.parametrize(
-    ("speaker", "good"),
-    [
-        ("owner", True),
-        ("member:bob", True),
-        ("admin:a.b@c", True),
-        ("owner:x", False),
-        ("member:", False),
-        ("x", False),
-    ],
-)
-def test_speakers(speaker: str, good: bool) -> None:
-    assert bool(SPEAKER.fullmatch(speaker)) is good

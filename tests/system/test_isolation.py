@@ -249,7 +249,9 @@ def test_a_host_tool_needs_the_token_and_a_live_turn(main: Ground) -> None:
 def test_commands_are_the_owners_and_after_others_only_with_their_trust(main: Ground) -> None:
     for speaker in ("admin:Ada", "member:owner"):
         assert "Only the owner" in main.reply("sh: echo no", "--as", speaker)
-    assert "Only the owner" in main.reply("sh: echo no"), "what a member's turn left in work/ is not the owner's"
+    assert "clawd groups trust main" in main.reply("sh: echo no"), (
+        "what a member's turn left in work/ is not the owner's"
+    )
     [group] = [each for each in main.json("groups", "list") if each["group"] == "main"]
     assert (group["authority"], group["taint"]) == ("member", 0.4)
     assert main.sh("echo yes", "other") == "yes"

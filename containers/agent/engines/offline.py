@@ -58,11 +58,21 @@ def may_run_commands(turn: Turn, part: dict[str, Any]) -> bool:
     return turn.context.get("authority") == "owner" and part.get("origin") == "owner"
 
 
+def refusal(turn: Turn, part: dict[str, Any]) -> str:
+    if part.get("origin") != "owner":
+        return "Only the owner may run commands with sh:."
+    group = turn.context.get("group", "GROUP")
+    return (
+        "sh: is off: somebody else than the owner has had a hand in this turn or in this group's work/. "
+        f"To trust work/ as it is: clawd groups trust {group}. To begin with a fresh one: clawd groups clean {group}."
+    )
+
+
 def reply(turn: Turn, part: dict[str, Any]) -> str:
     raw: str = part["text"]
     if raw.startswith("sh:"):
         if not may_run_commands(turn, part):
-            return "Only the owner may run commands with sh:, and only in a turn that acts for the owner alone."
+            return refusal(turn, part)
         return turn.round("", [("bash", {"command": raw[3:].strip()})])[0] or "(no output)"
     text = raw.strip()
     words = text.rstrip("?!. ").casefold()

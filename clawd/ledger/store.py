@@ -1,0 +1,89 @@
+"""The ledger and its blobs as a store. Erasing takes the content away and keeps the keys: what was once received is
+never received again, and a group keeps its number for ever."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from clawd.config.home import Home
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.stores import Scope
+
+_WHERE = {"group": "grp = ?", "channel": "channel = ?", "person": "sender = ?"}
+
+
+class LedgerStore:
+    """Over a connection of its own: the one of a running daemon belongs to its thread."""
+
+    name = "ledger"
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def locate(self, scope: Scope) -> list[Path | str]:
+        """`ledger.db: message 7` for what has text left, and the blobs that were sent because of it."""
+        with _opened(self._home) as ledger:
+            messages, blobs = ledger.tx(lambda tx: (_messages(tx, scope), _blobs(tx, scope)))
+        return [*(f"ledger.db: message {row['seq']}" for row in messages), *(self._home.blobs / name for name in blobs)]
+
+    def erase(self, scope: Scope) -> None:
+        with _opened(self._home) as ledger:
+            for name in ledger.tx(lambda tx: _forget(tx, scope)):
+                (self._home.blobs / name).unlink(missing_ok=True)
+
+    def back_up(self, scope: Scope, target: Path) -> None:
+        """The whole ledger, because its rows refer to each other, and the scope's blobs."""
+        state = target / "state"
+        (state / "blobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _opened(self._home) as ledger:
+            blobs = ledger.tx(lambda tx: _blobs(tx, scope))
+            ledger.copy(state / self._home.ledger_file.name)
+        for name in blobs:
+            if (self._home.blobs / name).is_file():
+                shutil.copy2(self._home.blobs / name, state / "blobs" / name)
+
+
+class _opened:
+    def __init__(self, home: Home) -> None:
+        self._ledger = Ledger.open(home.ledger_file, home.backups)
+
+    def __enter__(self) -> Ledger:
+        return self._ledger
+
+    def __exit__(self, *_: object) -> None:
+        self._ledger.close()
+
+
+def _messages(tx: Transaction, scope: Scope) -> list[Row]:
+    return tx.all(f"SELECT seq, turn FROM inbound WHERE {_WHERE[scope.kind]} AND parts <> '[]'", scope.name)
+
+
+def _turns(tx: Transaction, scope: Scope) -> list[int]:
+    if scope.kind == "person":
+        rows = tx.all("SELECT DISTINCT turn AS id FROM inbound WHERE sender = ? AND turn IS NOT NULL", scope.name)
+    else:
+        rows = tx.all(f"SELECT id FROM turn WHERE {_WHERE[scope.kind]}", scope.name)
+    return [row["id"] for row in rows]
+
+
+def _blobs(tx: Transaction, scope: Scope) -> set[str]:
+    """Blobs that only this scope's deliveries refer to."""
+    turns = set(_turns(tx, scope))
+    rows = tx.all("SELECT turn, blob FROM delivery WHERE blob IS NOT NULL")
+    return {row["blob"] for row in rows if row["turn"] in turns} - {
+        row["blob"] for row in rows if row["turn"] not in turns
+    }
+
+
+def _forget(tx: Transaction, scope: Scope) -> set[str]:
+    blobs = _blobs(tx, scope)
+    for row in _messages(tx, scope):
+        tx.execute("UPDATE inbound SET parts = '[]' WHERE seq = ?", row["seq"])
+        tx.execute("UPDATE delivery SET text = '' WHERE inbound = ?", row["seq"])
+    for turn in _turns(tx, scope):
+        tx.execute("DELETE FROM step WHERE turn = ?", turn)
+        tx.execute("UPDATE effect SET result = '{}' WHERE turn = ?", turn)
+        tx.execute("UPDATE turn SET final = NULL, error = NULL WHERE id = ? AND recorded_at IS NOT NULL", turn)
+        tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE turn = ?", turn)
+    return blobs

@@ -1,0 +1,76 @@
+"""What a person, a group or a channel left in the ledger is found, taken away and kept aside; nobody else's is."""
+
+from pathlib import Path
+
+import pytest
+
+from clawd.config.home import Home
+from clawd.ledger import deliveries, ends, turns
+from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.store import LedgerStore
+from clawd.model import Final, Lease
+from clawd.stores import Scope
+from clawd.trust import Role
+from tests.ledger.conftest import NOW, Desk
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Two groups with a message, an answer and a file each."""
+    home = Home(tmp_path / "home")
+    home.create()
+    ledger = Ledger.open(home.ledger_file)
+    desk = Desk(ledger)
+    for group, role in (("main", Role.OWNER), ("other", Role.MEMBER)):
+        desk.accept(f"question of {group}", group=group, role=role)
+        desk.run(f"run-{group}", group)
+        blob = f"blob-{group}"
+        (home.blobs / blob).write_text(group)
+
+        def work(tx: Transaction, group: str = group, blob: str = blob) -> None:
+            claim = turns.claim(tx, f"run-{group}", group, 0, NOW)
+            assert claim is not None
+            lease = Lease(f"run-{group}", claim.turn["id"], 1, 0)
+            turns.add_step(tx, lease, 0, {"role": "assistant", "content": f"step of {group}"}, [])
+            final = Final(f"answer of {group}")
+            ends.answer(tx, lease, final, [("f", blob)], NOW, limit=4000)
+            ends.recorded(tx, lease.turn, NOW)
+            for row in tx.all("SELECT id FROM delivery WHERE state = 'pending'"):
+                tx.move("delivery", row["id"], "send")
+                deliveries.decide(tx, row["id"], "arrive")
+
+        ledger.tx(work)
+    ledger.close()
+    return home
+
+
+def content(home: Home) -> str:
+    return "".join(path.read_text("latin-1") for path in home.state.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("scope", [Scope("group", "other"), Scope("person", "member")])
+def test_what_is_erased_is_gone_and_only_that(home: Home, scope: Scope) -> None:
+    store = LedgerStore(home)
+    assert store.locate(scope) == ["ledger.db: message 2", home.blobs / "blob-other"]
+    for _ in range(2):
+        store.erase(scope)
+    assert store.locate(scope) == []
+    left = content(home)
+    for word in ("question of", "step of", "answer of"):
+        assert f"{word} other" not in left and f"{word} main" in left
+    assert [path.name for path in home.blobs.iterdir()] == ["blob-main"]
+
+
+def test_a_channel_is_all_that_came_by_it(home: Home) -> None:
+    store = LedgerStore(home)
+    assert len(store.locate(Scope("channel", "terminal"))) == 4
+    assert store.locate(Scope("channel", "telegram")) == []
+
+
+def test_a_backup_holds_the_ledger_and_the_blobs(home: Home, tmp_path: Path) -> None:
+    target = tmp_path / "backup"
+    LedgerStore(home).back_up(Scope("group", "main"), target)
+    copy = Ledger.read_only(target / "state" / "ledger.db")
+    assert len(copy.tx(lambda tx: tx.all("SELECT * FROM inbound"))) == 2
+    copy.close()
+    assert [path.name for path in (target / "state" / "blobs").iterdir()] == ["blob-main"]
