@@ -214,7 +214,7 @@ class Home:
     def sandboxed(self) -> list[int]:
         """Every living process of a sandbox of this home: in a mount namespace of its own it sees the home's files, or
         it is the bwrap around one. What shares our own namespace is no sandbox, whatever is mounted there."""
-        tree, ours = f"{self.root}/".encode(), os.readlink("/proc/self/ns/mnt")
+        tree, ours = f"{self.root}/".encode(), Path("/proc/self/ns/mnt").readlink()
         found, parents, bwraps = set(), {}, set()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -222,7 +222,7 @@ class Home:
             with contextlib.suppress(OSError):
                 state, parent = (entry / "stat").read_text().rpartition(") ")[2].split()[:2]
                 parents[int(entry.name)] = int(parent)
-                elsewhere = os.readlink(entry / "ns" / "mnt") != ours
+                elsewhere = (entry / "ns" / "mnt").readlink() != ours
                 if state not in "ZX" and elsewhere and tree in (entry / "mountinfo").read_bytes():
                     found.add(int(entry.name))
                 if state not in "ZX" and b"bwrap" in (entry / "cmdline").read_bytes().partition(b"\0")[0]:
