@@ -32,7 +32,7 @@ from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
-from clawd.errors import ClawdError, ConfigError
+from clawd.errors import ClawdError, ConfigError, Refused
 from clawd.files import Blobs
 from clawd.ids import folder_name
 from clawd.intake import Intake
@@ -58,6 +58,7 @@ logger = logging.getLogger(__name__)
 
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 3.0
+ROOT_CHECK_S = 30.0  # how often it is looked whether the home's `state/` is still the one that was opened
 
 
 def run(home: Home, until_closed: int | None = None) -> int:
@@ -128,6 +129,12 @@ class Daemon:
             await self._until_ended(until_closed)
             await self._end()
             tasks.cancel_scope.cancel()
+        if not self.ledger.is_there():
+            raise Refused(
+                f"{self.home.state} was taken away while clawd ran; it ended, so that nothing is lost in a file without"
+                " a name",
+                hint="put it back as it was, then start clawd again",
+            )
         return 0
 
     def _build(self, tasks: Tasks) -> None:
@@ -340,7 +347,8 @@ class Daemon:
                     await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
 
     async def _until_ended(self, until_closed: int | None) -> None:
-        """Until SIGTERM, SIGINT or the end of the pipe; from then on a second signal ends the process at once."""
+        """Until SIGTERM, SIGINT, the end of the pipe, or the loss of `state/`; from then on a second signal ends the
+        process at once."""
         async with anyio.create_task_group() as waiting:
 
             async def pipe() -> None:
@@ -354,14 +362,21 @@ class Daemon:
                         waiting.cancel_scope.cancel()
                         return
 
+            async def state() -> None:
+                while self.ledger.is_there():
+                    await anyio.sleep(ROOT_CHECK_S)
+                waiting.cancel_scope.cancel()
+
             waiting.start_soon(pipe)
             waiting.start_soon(signals)
+            waiting.start_soon(state)
 
     async def _end(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, os._exit, 1)
         self.ready = False
         self.intake.closed = True
+        self.ledger.patient = False
         logger.info("ending")
         await self.dispatcher.close(TURN_GRACE_S)
         with anyio.move_on_after(FLUSH_GRACE_S):

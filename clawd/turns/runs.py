@@ -21,7 +21,7 @@ from clawd.errors import SandboxUnavailable
 from clawd.ids import new_id
 from clawd.ledger import groups, runs
 from clawd.ledger.db import Ledger
-from clawd.ledger.groups import GroupRow
+from clawd.ledger.groups import UID_BASE, GroupRow
 from clawd.sandbox import view
 from clawd.sandbox.protocol import Backend, Exit, LeftOver, RunSpec, Sandbox, SandboxLimits
 from clawd.turns.desk import Control
@@ -29,13 +29,13 @@ from clawd.turns.leases import LiveTurn
 
 log = logging.getLogger(__name__)
 
-UID_BASE = 64_000
 HELLO_S = 20.0
 
 
 @dataclass(slots=True)
 class Run:
-    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is known dead."""
+    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is known dead and its turns are given
+    back."""
 
     id: str
     group: str
@@ -122,7 +122,7 @@ class Runs:
         for row in left:
             if row["id"] in dead:
                 shutil.rmtree(row["directory"], ignore_errors=True)
-                await self._ledger.do(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
+                await self._ledger.insist(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
         return [row["id"] for row in left if row["id"] not in dead]
 
     def spec(self, group: GroupRow, run: str) -> RunSpec:
