@@ -71,10 +71,10 @@ def seeing(directory: Path, at: str) -> set[Process]:
     shares our own mounts is never among them: what is found here is ended."""
     found = set()
     with contextlib.suppress(OSError):
-        wanted, ours = directory.stat(), os.readlink("/proc/self/ns/mnt")
+        wanted, ours = directory.stat(), Path("/proc/self/ns/mnt").readlink()
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                elsewhere = entry.name.isdigit() and os.readlink(entry / "ns" / "mnt") != ours
+                elsewhere = entry.name.isdigit() and (entry / "ns" / "mnt").readlink() != ours
                 if elsewhere and os.path.samestat(Path(f"{entry}/root{at}").lstat(), wanted):
                     found.add(process(int(entry.name)))
     return {one for one in found if one}
