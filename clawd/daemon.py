@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 3.0
-ROOT_CHECK_S = 30.0  # how often it is looked whether the home's `state/` is still the one that was opened
+ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
 def run(home: Home, until_closed: int | None = None) -> int:
@@ -364,6 +364,7 @@ class Daemon:
 
             async def state() -> None:
                 while self.ledger.is_there():
+                    self.ledger.lay_ballast()
                     await anyio.sleep(ROOT_CHECK_S)
                 waiting.cancel_scope.cancel()
 

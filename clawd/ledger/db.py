@@ -109,7 +109,7 @@ class Ledger:
         except OSError as error:
             raise unwritable(path, str(error.strerror)) from error
         ledger = cls(path, connection)
-        ledger._lay_ballast()
+        ledger.lay_ballast()
         return ledger
 
     @classmethod
@@ -250,10 +250,14 @@ class Ledger:
     def _ballast(self) -> Path:
         return self.path.with_name("ballast")
 
-    def _lay_ballast(self) -> None:
-        """Keep some disk in hand, so that on a full disk failures can still be committed."""
+    def lay_ballast(self) -> None:
+        """Keep some disk in hand, so that on a full disk failures can still be committed; also again, when it was let
+        go and there is room for more than that."""
         with suppress(OSError):
-            if not self._ballast.exists() or self._ballast.stat().st_size < _BALLAST_BYTES:
+            if self._ballast.exists() and self._ballast.stat().st_size >= _BALLAST_BYTES:
+                return
+            disk = os.statvfs(self.path.parent)
+            if disk.f_bavail * disk.f_frsize > _BALLAST_BYTES + _BALLAST_BYTES // 4:
                 self._ballast.write_bytes(bytes(_BALLAST_BYTES))
 
     def _drop_ballast(self) -> bool:
