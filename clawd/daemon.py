@@ -155,7 +155,7 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
         )
-        for store in (session_store(home), group_folder_store(home), LedgerStore(home)):
+        for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
         self.dispatcher.runs = Runs(
             home,

@@ -145,10 +145,11 @@ def take(tx: Transaction, channel: str, account: str, chat: str) -> Row | None:
 
 
 def unseen(tx: Transaction, chat: str, thread: str) -> list[sqlite3.Row]:
-    """What the terminal has been sent for this chat and no person has seen yet, oldest first."""
+    """What no person has seen yet of what the terminal was sent for this chat, oldest first. What is just being sent
+    belongs to it: a terminal that comes between the sending and its commit would hear of it by neither."""
     return tx.all(
         "SELECT * FROM delivery WHERE channel = 'terminal' AND seen = 0 AND chat = ? AND thread = ?"
-        " AND state IN ('sent', 'resent') ORDER BY id",
+        " AND state IN ('sending', 'sent', 'resent') ORDER BY id",
         chat,
         thread,
     )

@@ -280,6 +280,8 @@ class Dispatcher:
             if run is not None:
                 await self._bury(run, f"its sandbox ended ({exit.reason if exit else trouble})")
             self.active.pop(group, None)
+            if exit is not None and self._barren[group] >= BARREN_LIVES:
+                trouble = SandboxUnavailable(f"its sandbox ends at once, again and again: it {exit.reason}")
         await self._after(group, trouble)
 
     async def _bury(self, run: Run, why: str) -> None:
@@ -310,10 +312,8 @@ class Dispatcher:
         self._signals.emit(News("run", group=group, data={"state": "gone"}))
         if self.closing:
             return
-        if trouble is not None or self._barren.get(group, 0) >= BARREN_LIVES:
-            self._tasks.start_soon(
-                self._hold, group, trouble or SandboxUnavailable("its sandbox ends at once, again and again")
-            )
+        if trouble is not None:
+            self._tasks.start_soon(self._hold, group, trouble)
         elif group in await self._ledger.insist(turns.waiting_groups):
             self._wanting[group] = None
         self._decide()

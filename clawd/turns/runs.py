@@ -179,9 +179,10 @@ class Runs:
             with anyio.CancelScope(shield=True):
                 if run.sandbox is not None:
                     await run.sandbox.kill()
+                # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
+                await anyio.to_thread.run_sync(lambda: shutil.rmtree(spec.directory, ignore_errors=True))
                 await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
                 run.dead = True
-                await anyio.to_thread.run_sync(lambda: shutil.rmtree(spec.directory, ignore_errors=True))
 
     def render(self, run: Run) -> list[str]:
         """Renew what the agent is shown. Gives a sentence for each file that was refused, once a run."""
@@ -207,8 +208,10 @@ class Runs:
                 tasks.start_soon(watch)
                 await run.ready.wait()
                 tasks.cancel_scope.cancel()
-        if ended or not run.ready.is_set():
-            reason = (ended[0] if ended else await sandbox.kill()).reason
+        if ended:
+            return ended[0]
+        if not run.ready.is_set():
+            reason = (await sandbox.kill()).reason
             raise SandboxUnavailable(f"the sandbox of group {run.group} did not start: {reason}")
         on_ready(run)
         return await sandbox.wait()

@@ -37,8 +37,8 @@ DEADLINE = 60.0  # seconds for anything that no person waits for by the clock
 T = TypeVar("T")
 
 
-def until(what: Callable[[], T], seconds: float = DEADLINE) -> T:
-    """Ask until the answer is true; gives the answer. An OSError (nobody there yet) is a no."""
+def until(what: Callable[[], T], seconds: float = DEADLINE, *, pause: float = 0.02) -> T:
+    """Ask until the answer is true, every `pause` seconds; gives the answer. An OSError (nobody there yet) is a no."""
     deadline = time.monotonic() + seconds
     while True:
         answer: Any = None
@@ -47,7 +47,7 @@ def until(what: Callable[[], T], seconds: float = DEADLINE) -> T:
         if answer:
             return answer  # type: ignore[no-any-return]
         assert time.monotonic() < deadline, f"not in {seconds:g} s: {answer!r}"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -105,8 +105,8 @@ class Home:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("CLAWD_")}
         return kept | {"PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime)} | more
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "clawd", "--home", str(self.root), *words]
+    def command(self, *words: str, module: str = "clawd") -> list[str]:
+        return [sys.executable, "-m", module, "--home", str(self.root), *words]
 
     def cli(
         self, *words: str, text: str = "", timeout: float = DEADLINE, **env: str
@@ -123,10 +123,10 @@ class Home:
         assert done.returncode == 0, f"{words}: {done.returncode} {done.stdout} {done.stderr}"
         return json.loads(done.stdout)
 
-    def spawn(self, *words: str, **env: str) -> subprocess.Popen[str]:
+    def spawn(self, *words: str, module: str = "clawd", **env: str) -> subprocess.Popen[str]:
         """Start a command and go on; it is killed with the test."""
         process = subprocess.Popen(
-            self.command(*words),
+            self.command(*words, module=module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -166,9 +166,9 @@ class Home:
 
     # ── the daemon ──
 
-    def start(self, fault: str | None = None, **env: str) -> subprocess.Popen[str]:
-        """Start the daemon and wait until it answers."""
-        self.daemon = self.spawn("run", **({"CLAWD_FAULT": fault} if fault else {}), **env)
+    def start(self, fault: str | None = None, *, module: str = "clawd", **env: str) -> subprocess.Popen[str]:
+        """Start the daemon and wait until it answers; `module` is the program that it is in."""
+        self.daemon = self.spawn("run", module=module, **({"CLAWD_FAULT": fault} if fault else {}), **env)
         daemon = self.daemon
 
         def answers() -> bool:
@@ -240,10 +240,20 @@ class Home:
         _, _, outer, _, first, _ = self._sandbox(group)["id"].split(":")
         return int(outer), int(first)
 
+    def named(self, command: str) -> list[int]:
+        """The pids of the processes in sandboxes of this home whose command line is `command`."""
+        wanted, found = command.encode(), []
+        for pid in self.sandboxed():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").strip() == wanted:
+                    found.append(pid)
+        return found
+
     def _sandbox(self, group: str) -> dict[str, Any]:
-        rows = [row for row in self.ask("sandbox.list") if row["group"] == group]
-        assert rows, f"group {group} has no sandbox"
-        return dict(rows[0])
+        for row in self.ask("sandbox.list"):
+            if row["group"] == group and row["id"]:
+                return dict(row)
+        raise ProcessLookupError(f"group {group} has no sandbox")
 
     def _inside(self, group: str, pattern: bytes) -> int:
         work = str(self.layout.group(group).work).encode()
@@ -278,9 +288,9 @@ class Home:
         return left
 
 
-@pytest.fixture
-def make_home() -> Iterator[Callable[[], Home]]:
-    """Makes homes that are ended and removed with the test."""
+@contextlib.contextmanager
+def homes() -> Iterator[Callable[[], Home]]:
+    """Makes homes that are ended and removed with the block."""
     made: list[Home] = []
     roots: list[Path] = []
 
@@ -296,6 +306,13 @@ def make_home() -> Iterator[Callable[[], Home]]:
             home.end()
         for root in roots:
             shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def make_home() -> Iterator[Callable[[], Home]]:
+    """Makes homes that are ended and removed with the test."""
+    with homes() as make:
+        yield make
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -115,3 +116,75 @@ def test_a_turn_whose_sandbox_is_killed_goes_on_after_its_steps(
         ("assistant", "re one"),
     ]
     assert [each["state"] for each in home.deliveries()] == ["sent", "sent"]
+
+
+def test_a_poison_message_fails_after_three_attempts_and_blocks_nobody(home: Home) -> None:
+    home.script({"error": "the model fell over"}, {"text": "re {message}"})
+    home.start()
+    poison = home.chat("-m", "poison")
+    until(home.messages)
+    done = home.cli("chat", "-m", "next")
+    assert (done.returncode, done.stdout) == (0, "re next\n")
+    told, complaint = poison.communicate(timeout=DEADLINE)
+    assert poison.returncode == 1
+    assert "the model fell over" in told + complaint and "clawd messages retry 1" in told + complaint
+    failed, _ = home.settled(2, states=("failed", "recorded"))
+    assert (failed["state"], failed["attempt"]) == ("failed", 3)
+    assert home.said()[0] == ("user", "poison") and home.said()[-2:] == [("user", "next"), ("assistant", "re next")]
+
+    home.script({"text": "mended {message}"})
+    assert home.json("messages", "retry", "1")["state"] == "received"
+    home.settled(2)
+    texts = [content for _, content in home.said()]
+    assert texts.count("poison") == 1 and texts[-1] == "mended poison"
+    assert [each["state"] for each in home.deliveries()] == ["sent"] * 3
+    again = home.cli("messages", "retry", "1")
+    assert again.returncode == 1 and "only a failed one" in again.stderr
+
+
+def stored(home: Home) -> list[tuple[str, bool]]:
+    """What the platform `mute` was sent: (text, whether it was marked as a repeat)."""
+    lines = (home.root / "mute.out").read_text().splitlines()
+    return [(each["text"], each["repeat"]) for each in map(json.loads, lines)]
+
+
+def mute(home: Home, fault: str) -> None:
+    """A daemon with a platform that cannot tell whether a send arrived, killed while it answers there."""
+    home.script({"text": "re {message}"})
+    (home.root / "mute.in").write_text(json.dumps({"id": "m1", "text": "one"}) + "\n")
+    (home.root / "mute.out").touch()
+    home.json("groups", "add", "main")
+    home.start(fault, module="tests.system.elsewhere")
+    assert home.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("fault", "before"), [("kill@sending", 0), ("kill@sent", 1)])
+def test_a_send_in_doubt_is_repeated_once_and_marked(home: Home, fault: str, before: int) -> None:
+    mute(home, fault)
+    assert [each["state"] for each in home.deliveries()] == ["sending"]
+    (home.root / "mute.rules").write_text("refuse")
+    home.start(module="tests.system.elsewhere")
+    until(lambda: home.deliveries(state="unknown", error="the platform is busy"))
+    (home.root / "mute.rules").unlink()
+    for _ in range(2):  # the second start finds nothing left to do
+        home.kill()
+        home.start(module="tests.system.elsewhere")
+        [message] = home.settled(1)
+        assert message["channel"] == "mute"
+        until(lambda: home.deliveries(state="resent"))
+    assert stored(home) == [("re one", False)] * before + [("re one", True)]
+    assert home.said() == [("user", "one"), ("assistant", "re one")]
+
+
+def test_a_repeat_that_is_in_doubt_too_is_left_at_that(home: Home) -> None:
+    mute(home, "kill@sent")
+    (home.root / "mute.rules").write_text("hang")
+    home.start(module="tests.system.elsewhere")
+    until(lambda: len(stored(home)) == 2)
+    (home.root / "mute.rules").unlink()
+    home.kill()
+    home.start(module="tests.system.elsewhere")
+    home.say("are you there")
+    home.settled(2)
+    assert [each["state"] for each in home.deliveries(channel="mute")] == ["resent"]
+    assert stored(home) == [("re one", False), ("re one", True)]

@@ -1,0 +1,144 @@
+"""Fifty kills in a stream of two hundred messages: nothing is lost, nothing is doubled, nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from clawd.control.client import ConnectionLost, ControlClient, NoDaemon
+from tests.system.conftest import Home, call, until
+
+SEED = 20261
+GROUPS = [f"g{n}" for n in range(5)]
+MESSAGES, KILLS = 200, 50
+
+
+class Talker:
+    """What `clawd chat` does for its person: sends in order, again under the same id after a lost connection, and
+    shows each delivery once."""
+
+    def __init__(self, home: Home, group: str, portal: BlockingPortal) -> None:
+        self.home, self.group, self._portal = home, group, portal
+        self.unsent: asyncio.Queue[str] = asyncio.Queue()
+        self.saying: str | None = None
+        self.receipts: dict[str, int] = {}
+        self.shown: dict[int, str] = {}
+
+    def say(self, text: str) -> None:
+        self._portal.call(self.unsent.put_nowait, text)
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async with ControlClient(self.home.layout.state) as client:
+                    await client.call("chat.open", group=self.group, replay=True)
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(self._hear(client))
+                        tasks.create_task(self._send(client))
+            except* (NoDaemon, ConnectionLost):
+                await asyncio.sleep(0.02)
+
+    async def _send(self, client: ControlClient) -> None:
+        while True:
+            self.saying = text = self.saying or await self.unsent.get()
+            receipt = await client.call("chat.send", text=text, platform_id=f"{self.group}-{text}")
+            self.receipts[text] = receipt["message"]
+            self.saying = None
+
+    async def _hear(self, client: ControlClient) -> None:
+        async for kind, data in client.events():
+            if kind == "message":
+                self.shown[data["delivery"]] = data["text"]
+                await client.call("chat.seen", deliveries=[data["delivery"]])
+
+
+@contextmanager
+def talkers(home: Home) -> Iterator[dict[str, Talker]]:
+    """One for each group, in a thread of their own."""
+    with start_blocking_portal() as portal:
+        made = {group: Talker(home, group, portal) for group in GROUPS}
+        running = [portal.start_task_soon(talker.run) for talker in made.values()]
+        try:
+            yield made
+            assert not any(each.done() for each in running)
+        finally:
+            for each in running:
+                each.cancel()
+
+
+def strike(home: Home, victim: str, chance: random.Random) -> None:
+    """Kill one: the daemon, or a runner or a bwrap of a group. A turn bears three faults of its own, so that one that
+    bore two is spared."""
+    if victim == "daemon":
+        home.kill()
+        home.start()
+        return
+
+    def struck() -> bool:
+        living = [row["group"] for row in home.ask("sandbox.list") if row["id"] and row["state"] != "draining"]
+        if not living:
+            return False
+        group = chance.choice(living)
+        pid = home.runner(group) if victim == "runner" else chance.choice(home.sandbox_processes(group))
+        if any(row["attempt"] > 2 for row in home.messages(group=group) if row["state"] != "recorded"):
+            return False
+        os.kill(pid, signal.SIGKILL)
+        return True
+
+    until(struck)
+
+
+def test_fifty_kills_lose_nothing_and_double_nothing(home: Home) -> None:
+    home.script(call("send_message", text="got {message}"), {"text": "re {message}", "delay_s": 0.03})
+    for group in GROUPS:
+        home.json("groups", "add", group)
+    chance = random.Random(SEED)
+    victims = ["daemon"] * 20 + ["runner"] * 15 + ["bwrap"] * 15
+    chance.shuffle(victims)
+    said: dict[str, list[str]] = {group: [] for group in GROUPS}
+    home.start()
+    with talkers(home) as talking:
+        for number in range(MESSAGES):
+            group = chance.choice(GROUPS)
+            said[group].append(f"m{number}")
+            talking[group].say(f"m{number}")
+            if number % (MESSAGES // KILLS) == 0:
+                time.sleep(chance.uniform(0, 0.2))
+                strike(home, victims.pop(), chance)
+        assert not victims
+        until(lambda: all(len(talking[group].receipts) == len(said[group]) for group in GROUPS))
+        until(lambda: {row["state"] for row in home.messages()} == {"recorded"}, 120, pause=0.2)
+        until(lambda: all(len(each.shown) >= 2 * len(each.receipts) for each in talking.values()))
+    assert home.stop() == 0
+    assert not home.left_over()
+    judge(home, said, talking)
+
+
+def judge(home: Home, said: dict[str, list[str]], talking: dict[str, Talker]) -> None:
+    messages = home.messages()
+    assert len(messages) == len({row["turn"] for row in messages}) == MESSAGES
+    sent = Counter((row["turn"], row["kind"]) for row in home.deliveries(state="sent"))
+    for group in GROUPS:
+        mine = [row for row in messages if row["group"] == group]
+        assert [talking[group].receipts[text] for text in said[group]] == [row["id"] for row in mine]
+        assert home.said(group) == [
+            block
+            for text in said[group]
+            for block in (
+                ("user", text),
+                ("assistant", "calling send_message"),
+                ("tool", '{"queued": "message"}'),
+                ("assistant", f"re {text}"),
+            )
+        ]
+        assert [sent[row["turn"], "text"] for row in mine] == [2] * len(mine)
+        replies = Counter(text for text in talking[group].shown.values() if text.startswith(("got ", "re ")))
+        assert replies == Counter(f"{word} {text}" for text in said[group] for word in ("got", "re"))
