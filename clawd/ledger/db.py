@@ -80,6 +80,8 @@ class Ledger:
         self._closed = False
         self._file = path.stat()
         self.patient = True
+        self.damage: LedgerCorrupt | None = None
+        """What was found damaged while it was open: the daemon ends then."""
 
     @classmethod
     def open(cls, path: Path, backups: Path | None = None) -> Ledger:
@@ -217,7 +219,10 @@ class Ledger:
                     return self._commit(works)
                 self._roll_back()
             if len(works) == 1:
-                return [(None, explained(error, self.path))]
+                told = explained(error, self.path)
+                if isinstance(told, LedgerCorrupt) and not isinstance(error, sqlite3.OperationalError):
+                    self.damage = told
+                return [(None, told)]
         return [self._run([work])[0] for work in works]
 
     def _commit(self, works: Sequence[Work]) -> list[tuple[Any, BaseException | None]]:

@@ -269,7 +269,7 @@ def test_a_corrupt_ledger_is_kept_and_recovered(home: Ground, damage: Callable[[
     fold(ledger)
     damage(ledger)
     broken = ledger.read_bytes()
-    for words in (("run",), ("chat", "-m", "hello"), ("messages", "list")):
+    for words in (("run",), ("chat", "-m", "hello")):
         done = home.done(*words, code=4)
         assert "is damaged" in done.stderr and "clawd doctor --recover" in done.stderr, done
     assert ledger.read_bytes() == broken
@@ -314,14 +314,16 @@ def test_a_ledger_without_its_journal_begins_where_it_was_and_repeats_no_number(
 
 def test_a_ledger_that_breaks_under_a_running_daemon_ends_it_with_the_sentence(home: Ground) -> None:
     home.start()
-    home.reply("say before")
+    for number in range(8):  # more than SQLite keeps in memory
+        home.reply(f"say {number} {'x' * 200_000}")
     size = home.layout.ledger_file.stat().st_size
     with home.layout.ledger_file.open("r+b") as file:
-        file.write(b"\xa5" * size)
-    for suffix in ("-wal",):
-        os.truncate(home.layout.ledger_file.with_name(f"ledger.db{suffix}"), 0)
-    done = home.cli("chat", "-m", "say after", "--timeout", "30")
-    assert done.returncode in (1, 4) and "damaged" in done.stderr, done
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+    assert "is damaged" in home.done("messages", "retry", "1", code=4).stderr
+    assert home.wait(150) == 4
+    assert home.daemon is not None and home.daemon.stderr is not None
+    assert "clawd doctor --recover" in home.daemon.stderr.read()
 
 
 def test_recovering_is_refused_while_a_daemon_runs_and_changes_nothing_that_is_sound(home: Ground) -> None:
@@ -368,7 +370,10 @@ def test_a_persons_edit_and_a_strangers_append_between_two_turns_are_kept(home: 
     assert text.startswith(edited) and "A line that somebody put here." in text
     contents = [each["content"] for each in home.json("session", "show", "terminal:main")]
     assert "say something else" in contents and contents[-2:] == ["say two", "two"]
-    assert home.json("session", "check", "terminal:main")["ok"]
+    check = json.loads(home.cli("session", "check", "terminal:main", "--json").stdout)
+    assert [error.split(": ")[1] for error in check["errors"]] == [
+        "text outside of a block is read as part of this one"
+    ]
 
 
 # ---- config
@@ -394,7 +399,7 @@ def test_a_bad_edit_of_a_running_daemons_config_keeps_the_old_one_and_says_so(ho
     home.configure("scripted")
     home.write("script.json", json.dumps({"steps": [{"text": "by script"}]}))
     home.daemon.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
-    until(lambda: "offline → scripted" in home.logged())
+    until(lambda: "model.engine: offline" in home.logged())
     assert home.reply("anything") == "by script"
     assert len(told(home)) == 1
 
@@ -406,8 +411,9 @@ def test_a_bad_group_config_is_told_in_that_group_alone_and_once(home: Ground) -
     file = home.write("groups/main/group.toml", "schema = 1\nanswr = 'always'\n")
     assert home.reply("say between", "--group", "other") == "between"
     first, second = home.reply("say after"), home.reply("say later")
-    assert first.endswith("after") and second == "later"
-    assert [text for text in told(home) if "answr is no known key" in text] == told(home) and len(told(home)) == 1
+    assert (first, second) == ("after", "later")
+    [notice] = told(home)
+    assert "groups/main/group.toml is not used" in notice and "did you mean answer?" in notice
     assert home.rows("SELECT DISTINCT chat FROM delivery WHERE kind = 'notice'") == [{"chat": "main"}]
     assert any(level == "error" and "answr" in message for level, message in findings(home))
     file.write_text("schema = 1\nanswer = 'always'\n")
@@ -481,6 +487,7 @@ def test_without_a_sandbox_messages_are_held_told_once_and_answered_when_there_i
 def test_a_work_that_is_a_link_holds_its_group_until_it_is_taken_away(home: Ground) -> None:
     home.start()
     home.json("groups", "add", "other")
+    assert home.reply("say zero") == "zero"
     work, aside = home.layout.group("main").work, home.root.with_name("aside")
     aside.mkdir()
     shutil.rmtree(work)
@@ -490,20 +497,19 @@ def test_a_work_that_is_a_link_holds_its_group_until_it_is_taken_away(home: Grou
     assert home.reply("say fine", "--group", "other") == "fine"
     assert aside.stat().st_uid == os.geteuid() and list(aside.iterdir()) == []
     work.unlink()
-    until(lambda: home.messages(group="main", state="recorded"), 300)
-    assert len(told(home)) == 1
+    until(lambda: len(home.messages(group="main", state="recorded")) == 2, 300)
+    assert len(told(home)) == 1 and not list(aside.iterdir())
 
 
 def test_a_folder_that_a_person_removed_is_made_again(home: Ground) -> None:
     home.start()
     home.json("groups", "add", "other")
     assert home.reply("say one", "--group", "other") == "one"
-    home.json("sandbox", "stop", "other")
-    shutil.rmtree(home.layout.group("other").root)
+    shutil.rmtree(home.layout.group("other").root)  # under its living sandbox
     assert any(level == "warn" and "groups/other" in message for level, message in findings(home))
     assert home.json("groups", "show", "other")["files"] == []
-    assert home.reply("say two", "--group", "other") == "two"
-    assert home.layout.group("other").claude_md.exists()
+    assert home.reply("note: two", "--group", "other") == "Noted: two"
+    assert home.layout.group("other").claude_md.exists() and (home.layout.group("other").work / "notes.md").exists()
     until(lambda: home.messages(group="other", state="recorded")[-1:])
     assert home.json("session", "check", "terminal:other")["ok"]
 
@@ -518,9 +524,9 @@ def test_a_claude_md_that_is_not_surely_the_owners_is_refused_aloud_and_once(hom
     else:
         file.chmod(0o666)
     home.start()
-    first, second = home.reply("sh:cat /group/CLAUDE.md 2>&1"), home.reply("sh:cat /group/CLAUDE.md 2>&1")
-    assert "CLAUDE.md is not used" in first and "No such file" in first
-    assert "is not used" not in second and "No such file" in second
+    first, second = (home.done("chat", "-m", "sh:cat /group/CLAUDE.md 2>&1") for _ in range(2))
+    assert "No such file" in first.stdout and "No such file" in second.stdout
+    assert "CLAUDE.md is not used" in first.stderr and second.stderr == ""
     assert len(told(home)) == 1
     file.unlink()
     home.write("groups/main/CLAUDE.md", "mine again")
