@@ -370,9 +370,12 @@ class Daemon:
                         return
 
             async def state() -> None:
+                alarm = anyio.Event()
+                self.ledger.alarm = alarm.set
                 while self.ledger.is_there() and self.ledger.damage is None:
                     self.ledger.lay_ballast()
-                    await anyio.sleep(ROOT_CHECK_S)
+                    with anyio.move_on_after(ROOT_CHECK_S):
+                        await alarm.wait()
                 waiting.cancel_scope.cancel()
 
             waiting.start_soon(pipe)

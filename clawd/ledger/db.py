@@ -81,7 +81,8 @@ class Ledger:
         self._file = path.stat()
         self.patient = True
         self.damage: LedgerCorrupt | None = None
-        """What was found damaged while it was open: the daemon ends then."""
+        self.alarm: Callable[[], None] = lambda: None
+        """Called in the event loop when the file was found damaged, or is no longer where it was."""
 
     @classmethod
     def open(cls, path: Path, backups: Path | None = None) -> Ledger:
@@ -196,6 +197,9 @@ class Ledger:
                         break
                     batch.append(item)
             outcomes = self._run([work for work, _ in batch])
+            if self.damage is not None or not self.is_there():
+                with suppress(RuntimeError):
+                    first[1].get_loop().call_soon_threadsafe(self.alarm)
             for (_, future), outcome in zip(batch, outcomes, strict=True):
                 loop = future.get_loop()
                 with suppress(RuntimeError):  # the loop is closed: nobody waits any more

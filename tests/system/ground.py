@@ -31,8 +31,9 @@ class Ground(Home):
         for path in (self.root, *self.root.rglob("*"), self.runtime):
             os.chown(path, owner.st_uid, owner.st_gid)
 
-    def command(self, *words: str) -> list[str]:
-        return [*self.before, *(self._python or []), *super().command(*words)[1 if self._python else 0 :]]
+    def command(self, *words: str, module: str = "clawd") -> list[str]:
+        own, *rest = super().command(*words, module=module)
+        return [*self.before, *(self._python or [own]), *rest]
 
     def environment(self, **more: str) -> dict[str, str]:
         return super().environment(PYTHONDONTWRITEBYTECODE="1", **{**self.more, **more})
