@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 3.0
-ROOT_CHECK_S = 30.0  # how often it is looked whether the home's `state/` is still the one that was opened
+ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
 def run(home: Home, until_closed: int | None = None) -> int:
@@ -129,6 +129,8 @@ class Daemon:
             await self._until_ended(until_closed)
             await self._end()
             tasks.cancel_scope.cancel()
+        if self.ledger.damage is not None:
+            raise self.ledger.damage
         if not self.ledger.is_there():
             raise Refused(
                 f"{self.home.state} was taken away while clawd ran; it ended, so that nothing is lost in a file without"
@@ -165,6 +167,7 @@ class Daemon:
             choose_backend(self.config.current.sandbox.backend, home.root),
             self._serve_run,
             self._limits,
+            self._wrong,
         )
         self.counter = Counter(
             dispatcher=self.dispatcher,
@@ -216,6 +219,10 @@ class Daemon:
             work_bytes=sandbox.work,
             work_files=sandbox.work_files,
         )
+
+    def _wrong(self, group: str) -> list[str]:
+        problem = self.config.problem_of(group)
+        return [f"groups/{group}/group.toml is not used, what it said before still holds: {problem}"] if problem else []
 
     @asynccontextmanager
     async def _serve_run(self, run: Run) -> AsyncIterator[None]:
@@ -347,7 +354,7 @@ class Daemon:
                     await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
 
     async def _until_ended(self, until_closed: int | None) -> None:
-        """Until SIGTERM, SIGINT, the end of the pipe, or the loss of `state/`; from then on a second signal ends the
+        """Until SIGTERM, SIGINT, the end of the pipe, or the loss of the ledger; from then on a second signal ends the
         process at once."""
         async with anyio.create_task_group() as waiting:
 
@@ -363,8 +370,12 @@ class Daemon:
                         return
 
             async def state() -> None:
-                while self.ledger.is_there():
-                    await anyio.sleep(ROOT_CHECK_S)
+                alarm = anyio.Event()
+                self.ledger.alarm = alarm.set
+                while self.ledger.is_there() and self.ledger.damage is None:
+                    self.ledger.lay_ballast()
+                    with anyio.move_on_after(ROOT_CHECK_S):
+                        await alarm.wait()
                 waiting.cancel_scope.cancel()
 
             waiting.start_soon(pipe)

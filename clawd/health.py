@@ -20,7 +20,7 @@ from clawd.config.schema import not_built
 from clawd.errors import ClawdError, LedgerCorrupt
 from clawd.files import sync_directory
 from clawd.ids import folder_name, new_id
-from clawd.ledger import queries
+from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.groups import UID_BASE
 from clawd.ledger.salvage import FoundGroup, FoundSession, salvage
@@ -127,6 +127,10 @@ def _ledger(home: Home) -> Iterator[Finding]:
     ledger = Ledger.read_only(home.ledger_file)
     try:
         yield from ledger.tx(_read_ledger)
+        for row in ledger.tx(groups.every):
+            if not home.group(row.folder).root.is_dir():
+                message = f"groups/{row.folder} is gone; it is made again with the group's next message"
+                yield finding("groups", "warn", message)
     finally:
         ledger.close()
 

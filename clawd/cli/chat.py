@@ -99,7 +99,11 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
             result["error"] = result["error"] or f"the turn ended as {outcome['state']}"
         own = [each for each in delivered.values() if each["turn"] is not None and each["turn"] == result["turn"]]
         code = _give(result, own, options.json, hint)
-        link.acknowledge(each["delivery"] for each in own)
+        # What the daemon says beside the turn, on this conversation's files for example.
+        beside_it = [each for each in delivered.values() if each["turn"] is None and each["kind"] == "notice"]
+        for each in beside_it if outcome is not None else ():
+            say(each["text"])
+        link.acknowledge(each["delivery"] for each in own + (beside_it if outcome is not None else []))
         await link.settle()
         return code
     finally:

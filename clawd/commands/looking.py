@@ -101,7 +101,8 @@ def group(home: Home, name: str) -> Shown:
     for found in groups(home):
         if found["group"] == name:
             folder = home.group(name)
-            return {**found, "files": sorted(path.name for path in folder.root.iterdir())}
+            names = [path.name for path in folder.root.iterdir()] if folder.root.is_dir() else []
+            return {**found, "files": sorted(names)}
     raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
 
 

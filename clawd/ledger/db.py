@@ -80,6 +80,9 @@ class Ledger:
         self._closed = False
         self._file = path.stat()
         self.patient = True
+        self.damage: LedgerCorrupt | None = None
+        self.alarm: Callable[[], None] = lambda: None
+        """Called in the event loop when the file was found damaged, or is no longer where it was."""
 
     @classmethod
     def open(cls, path: Path, backups: Path | None = None) -> Ledger:
@@ -109,7 +112,7 @@ class Ledger:
         except OSError as error:
             raise unwritable(path, str(error.strerror)) from error
         ledger = cls(path, connection)
-        ledger._lay_ballast()
+        ledger.lay_ballast()
         return ledger
 
     @classmethod
@@ -194,6 +197,9 @@ class Ledger:
                         break
                     batch.append(item)
             outcomes = self._run([work for work, _ in batch])
+            if self.damage is not None or not self.is_there():
+                with suppress(RuntimeError):
+                    first[1].get_loop().call_soon_threadsafe(self.alarm)
             for (_, future), outcome in zip(batch, outcomes, strict=True):
                 loop = future.get_loop()
                 with suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -217,7 +223,10 @@ class Ledger:
                     return self._commit(works)
                 self._roll_back()
             if len(works) == 1:
-                return [(None, explained(error, self.path))]
+                told = explained(error, self.path)
+                if isinstance(told, LedgerCorrupt) and not isinstance(error, sqlite3.OperationalError):
+                    self.damage = told
+                return [(None, told)]
         return [self._run([work])[0] for work in works]
 
     def _commit(self, works: Sequence[Work]) -> list[tuple[Any, BaseException | None]]:
@@ -250,10 +259,14 @@ class Ledger:
     def _ballast(self) -> Path:
         return self.path.with_name("ballast")
 
-    def _lay_ballast(self) -> None:
-        """Keep some disk in hand, so that on a full disk failures can still be committed."""
+    def lay_ballast(self) -> None:
+        """Keep some disk in hand, so that on a full disk failures can still be committed; also again, when it was let
+        go and there is room for more than that."""
         with suppress(OSError):
-            if not self._ballast.exists() or self._ballast.stat().st_size < _BALLAST_BYTES:
+            if self._ballast.exists() and self._ballast.stat().st_size >= _BALLAST_BYTES:
+                return
+            disk = os.statvfs(self.path.parent)
+            if disk.f_bavail * disk.f_frsize > _BALLAST_BYTES + _BALLAST_BYTES // 4:
                 self._ballast.write_bytes(bytes(_BALLAST_BYTES))
 
     def _drop_ballast(self) -> bool:

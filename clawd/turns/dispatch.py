@@ -154,8 +154,12 @@ class Dispatcher:
             self._decide()
 
     def must_rest(self, run: Run) -> bool:
-        """Whether a run hands out nothing more, because its term is over and another group waits."""
-        if self._wanting and run.handed_out >= TURNS_A_TERM and not run.ending:
+        """Whether a run hands out nothing more, because its term is over and another group waits, or because somebody
+        has put another `work/` in the place of its own."""
+        if not run.ending and self.runs.outlived(run):
+            run.ending = True
+            run.look_again()
+        elif self._wanting and run.handed_out >= TURNS_A_TERM and not run.ending:
             self._decide()
         return run.ending
 
