@@ -32,7 +32,7 @@ from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
-from clawd.errors import ClawdError, ConfigError
+from clawd.errors import ClawdError, ConfigError, Refused
 from clawd.files import Blobs
 from clawd.ids import folder_name
 from clawd.intake import Intake
@@ -58,6 +58,7 @@ logger = logging.getLogger(__name__)
 
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 3.0
+ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
 def run(home: Home, until_closed: int | None = None) -> int:
@@ -128,6 +129,14 @@ class Daemon:
             await self._until_ended(until_closed)
             await self._end()
             tasks.cancel_scope.cancel()
+        if self.ledger.damage is not None:
+            raise self.ledger.damage
+        if not self.ledger.is_there():
+            raise Refused(
+                f"{self.home.state} was taken away while clawd ran; it ended, so that nothing is lost in a file without"
+                " a name",
+                hint="put it back as it was, then start clawd again",
+            )
         return 0
 
     def _build(self, tasks: Tasks) -> None:
@@ -148,7 +157,7 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
         )
-        for store in (session_store(home), group_folder_store(home), LedgerStore(home)):
+        for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
         self.dispatcher.runs = Runs(
             home,
@@ -158,6 +167,7 @@ class Daemon:
             choose_backend(self.config.current.sandbox.backend, home.root),
             self._serve_run,
             self._limits,
+            self._wrong,
         )
         self.counter = Counter(
             dispatcher=self.dispatcher,
@@ -209,6 +219,10 @@ class Daemon:
             work_bytes=sandbox.work,
             work_files=sandbox.work_files,
         )
+
+    def _wrong(self, group: str) -> list[str]:
+        problem = self.config.problem_of(group)
+        return [f"groups/{group}/group.toml is not used, what it said before still holds: {problem}"] if problem else []
 
     @asynccontextmanager
     async def _serve_run(self, run: Run) -> AsyncIterator[None]:
@@ -340,7 +354,8 @@ class Daemon:
                     await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
 
     async def _until_ended(self, until_closed: int | None) -> None:
-        """Until SIGTERM, SIGINT or the end of the pipe; from then on a second signal ends the process at once."""
+        """Until SIGTERM, SIGINT, the end of the pipe, or the loss of the ledger; from then on a second signal ends the
+        process at once."""
         async with anyio.create_task_group() as waiting:
 
             async def pipe() -> None:
@@ -354,14 +369,25 @@ class Daemon:
                         waiting.cancel_scope.cancel()
                         return
 
+            async def state() -> None:
+                alarm = anyio.Event()
+                self.ledger.alarm = alarm.set
+                while self.ledger.is_there() and self.ledger.damage is None:
+                    self.ledger.lay_ballast()
+                    with anyio.move_on_after(ROOT_CHECK_S):
+                        await alarm.wait()
+                waiting.cancel_scope.cancel()
+
             waiting.start_soon(pipe)
             waiting.start_soon(signals)
+            waiting.start_soon(state)
 
     async def _end(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, os._exit, 1)
         self.ready = False
         self.intake.closed = True
+        self.ledger.patient = False
         logger.info("ending")
         await self.dispatcher.close(TURN_GRACE_S)
         with anyio.move_on_after(FLUSH_GRACE_S):

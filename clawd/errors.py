@@ -44,7 +44,11 @@ class ConfigError(Refused):
 
 
 class LedgerCorrupt(Refused):
-    """`state/ledger.db` is damaged, or newer than this program."""
+    """`state/ledger.db` is damaged."""
+
+
+class LedgerNewer(Refused):
+    """`state/ledger.db` was written by a newer program: there is nothing to mend."""
 
 
 class NotFound(ClawdError):

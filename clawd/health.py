@@ -8,17 +8,22 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from clawd.clock import SystemClock, rfc3339
+from clawd.clock import rfc3339
 from clawd.config.home import Home
 from clawd.config.load import check_file, load_config, load_group
 from clawd.config.schema import not_built
-from clawd.errors import ClawdError
+from clawd.errors import ClawdError, LedgerCorrupt
+from clawd.files import sync_directory
+from clawd.ids import folder_name, new_id
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger, Transaction
-from clawd.ledger.salvage import salvage
+from clawd.ledger.groups import UID_BASE
+from clawd.ledger.salvage import FoundGroup, FoundSession, salvage
 from clawd.locks import HomeLock
 from clawd.resources import shipped
 from clawd.sandbox import probe
@@ -122,6 +127,10 @@ def _ledger(home: Home) -> Iterator[Finding]:
     ledger = Ledger.read_only(home.ledger_file)
     try:
         yield from ledger.tx(_read_ledger)
+        for row in ledger.tx(groups.every):
+            if not home.group(row.folder).root.is_dir():
+                message = f"groups/{row.folder} is gone; it is made again with the group's next message"
+                yield finding("groups", "warn", message)
     finally:
         ledger.close()
 
@@ -166,20 +175,18 @@ def _recover(home: Home) -> Iterator[Finding]:
         yield finding("ledger", "ok", "the ledger is sound; nothing was changed")
         return
     now = datetime.now().astimezone()
-    kept = home.backups / f"damaged-{now:%Y%m%d-%H%M%S}"
+    kept = home.backups / f"damaged-{now:%Y%m%d-%H%M%S}-{new_id()[:4]}"
     kept.mkdir(mode=0o700)
-    for suffix in ("", "-wal", "-shm"):
-        part = home.ledger_file.with_name(home.ledger_file.name + suffix)
-        if part.exists():
-            shutil.copy2(part, kept / part.name)
+    for part in _parts(home.ledger_file):
+        shutil.copy2(part, kept / part.name)
     new = home.state / "ledger.new.db"
-    new.unlink(missing_ok=True)
-    # Groups and sessions come first: what a damaged table lost of them is in the folders.
-    found = salvage(kept / home.ledger_file.name, new, _finished(home), rfc3339(now))
-    _rebuild_sessions(home, new)
-    for suffix in ("", "-wal", "-shm"):
-        home.ledger_file.with_name(home.ledger_file.name + suffix).unlink(missing_ok=True)
+    for part in _parts(new):
+        part.unlink()
+    found = salvage(kept / home.ledger_file.name, new, list(_folders(home)), list(_sessions(home)), rfc3339(now))
+    for part in _parts(home.ledger_file):
+        part.unlink()
     new.rename(home.ledger_file)
+    sync_directory(home.state)
     yield finding("ledger", "warn", f"{trouble}; the damaged file is kept in {kept}")
     for table in found.damaged:
         yield finding(
@@ -189,58 +196,58 @@ def _recover(home: Home) -> Iterator[Finding]:
     yield finding("ledger", "ok", f"a new ledger holds what was saved: {saved or 'nothing'}")
     if found.finished:
         yield finding("ledger", "ok", f"{len(found.finished)} turns are finished, as their session files show")
+    if found.waiting:
+        yield finding("messages", "ok", f"{found.waiting} messages wait for their answer", "clawd run")
+    if found.lost:
+        yield finding("messages", "warn", f"{found.lost} turns lost their message; whoever sent it must send it again")
+    for group in found.groups:
+        yield finding(
+            "groups",
+            "warn",
+            f"how far {group} can be trusted was lost: its owner says so",
+            f"clawd groups trust {group}",
+        )
+
+
+def _parts(ledger: Path) -> list[Path]:
+    """The file of a ledger and those beside it that belong to it."""
+    return [part for suffix in ("", "-wal", "-shm") if (part := ledger.with_name(ledger.name + suffix)).exists()]
 
 
 def _trouble(home: Home) -> str | None:
+    """What is damaged, None for a sound ledger or none. Raises what is no damage: a full disk, a newer schema."""
     if not home.ledger_file.exists():
         return None
     try:
         ledger = Ledger.open(home.ledger_file)
-    except ClawdError as error:
+        try:
+            verdict = ledger.tx(lambda tx: tx.one("PRAGMA integrity_check(1)"))
+        finally:
+            ledger.close()
+    except LedgerCorrupt as error:
         return error.message
-    try:
-        verdict = ledger.tx(lambda tx: tx.one("PRAGMA integrity_check(1)"))
-        return None if verdict is not None and verdict[0] == "ok" else "the ledger is damaged"
-    except ClawdError as error:
-        return error.message
-    finally:
-        ledger.close()
+    return None if verdict is not None and verdict[0] == "ok" else f"the ledger is damaged ({verdict and verdict[0]})"
 
 
-def _session_files(home: Home) -> Iterator[tuple[str, str, str]]:
-    """(group folder, session id, stem) of every session file."""
-    for group in sorted(home.groups.iterdir()) if home.groups.is_dir() else ():
-        for id, stem in rebuild(home.group(group.name).sessions).items():
-            yield group.name, id, stem
+def _folders(home: Home) -> Iterator[FoundGroup]:
+    """Every folder of a group, with the number that the owner of its work/ tells."""
+    for entry in sorted(home.groups.iterdir()):
+        if not entry.is_dir() or entry.is_symlink():
+            continue
+        with suppress(ClawdError):
+            work = home.group(folder_name(entry.name)).work
+            uid = work.lstat().st_uid if work.exists() else 0
+            yield FoundGroup(entry.name, uid - UID_BASE if UID_BASE < uid < UID_BASE + 100_000 else None)
 
 
-def _finished(home: Home) -> dict[int, str]:
-    """Turns whose blocks are whole in a session file."""
-    finished: dict[int, str] = {}
-    for folder, id, stem in _session_files(home):
-        for block in reading.load(home.group(folder).sessions / f"{stem}.md").blocks:
-            n, _, of = str(block.meta.get("n", "")).partition("/")
-            if isinstance(block.meta.get("turn"), int) and n and n == of:
-                finished[block.meta["turn"]] = id
-    return finished
-
-
-def _rebuild_sessions(home: Home, path: Any) -> None:
-    """Every folder is a group and every session file a session, whatever the ledger lost."""
-    now = rfc3339(SystemClock().now())
-    ledger = Ledger.open(path)
-
-    def work(tx: Transaction) -> None:
-        for folder, id, stem in _session_files(home):
-            groups.add(tx, folder, now)
-            if tx.one("SELECT 1 FROM session WHERE id = ?", id) is None:
-                base, _, number = id.rpartition(".")
-                segment = int(number) if base and number.isdigit() else 1
-                if segment == 1 or tx.one("SELECT 1 FROM session WHERE base = ?", base) is None:
-                    base, segment = id, 1
-                tx.insert("session", id=id, base=base, segment=segment, grp=folder, stem=stem, made=now)
-
-    try:
-        ledger.tx(work)
-    finally:
-        ledger.close()
+def _sessions(home: Home) -> Iterator[FoundSession]:
+    """Every session file, with the turns whose blocks are whole in it."""
+    for group in _folders(home):
+        directory = home.group(group.name).sessions
+        for id, stem in rebuild(directory).items():
+            finished = set()
+            for block in reading.load(directory / f"{stem}.md").blocks:
+                n, _, of = str(block.meta.get("n", "")).partition("/")
+                if type(block.meta.get("turn")) is int and n and n == of and "note" not in block.meta:
+                    finished.add(block.meta["turn"])
+            yield FoundSession(id, group.name, stem, frozenset(finished))

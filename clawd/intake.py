@@ -203,7 +203,7 @@ class Intake:
             await anyio.sleep(wait)
             wait = self._rates.wait(sender)
         now = rfc3339(self._clock.now())
-        if await self._ledger.do(lambda tx: inbound.release(tx, seq, now)):
+        if await self._ledger.insist(lambda tx: inbound.release(tx, seq, now)):
             self._wake(group)
 
     async def carry_out(self, seq: int) -> None:
@@ -233,7 +233,7 @@ class Intake:
                     words = str(error)
             return inbound.answer_command(tx, seq, words, now, limit)
 
-        if await self._ledger.do(act):
+        if await self._ledger.insist(act):
             if after is not None:
                 after()
             self._deliver(Address.of(row))

@@ -17,13 +17,15 @@ from typing import Any, TypeVar
 
 from clawd.cli.clean import clean
 from clawd.cli.companion import Companion, companion
+from clawd.cli.keyboard import Keyboard
 from clawd.cli.link import Link
 from clawd.cli.page import console, say, write_json
-from clawd.cli.screen import Screen
+from clawd.cli.screen import PROMPT, Screen
 from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
 from clawd.ids import check_session_id, check_speaker
 
+_LEAVE = ("/quit", "/exit")
 _TIMEOUT = 300.0  # seconds that -m waits when nothing else was said
 _FIELDS = (
     *("turn", "session", "group", "reply", "files", "engine"),
@@ -97,7 +99,11 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
             result["error"] = result["error"] or f"the turn ended as {outcome['state']}"
         own = [each for each in delivered.values() if each["turn"] is not None and each["turn"] == result["turn"]]
         code = _give(result, own, options.json, hint)
-        link.acknowledge(each["delivery"] for each in own)
+        # What the daemon says beside the turn, on this conversation's files for example.
+        beside_it = [each for each in delivered.values() if each["turn"] is None and each["kind"] == "notice"]
+        for each in beside_it if outcome is not None else ():
+            say(each["text"])
+        link.acknowledge(each["delivery"] for each in own + (beside_it if outcome is not None else []))
         await link.settle()
         return code
     finally:
@@ -155,6 +161,7 @@ class Talk:
         self._loop = asyncio.new_event_loop()
         self._link: Link | None = None
         self._noticed: set[int | None] = set()  # turns that have had their say about what went wrong
+        self._leaving = False
 
     def hold(self) -> int:
         """Until the person leaves; gives the exit code: 1 when a piped message was not answered."""
@@ -165,11 +172,13 @@ class Talk:
             running = self._submit(self._start())
             running.result()
             if self._screen.live:
-                self._screen.line(f"talking to {self._opening['group']} · /help · Ctrl-D leaves", style="2")
-            while (line := self._next()) is not None:
-                if line.strip() in ("/quit", "/exit"):
+                with_whom = f"talking to {self._opening['group']}"
+                self._screen.line(f"{with_whom} · /help · Ctrl-C stops a reply · Ctrl-D leaves", style="2")
+            turn = self._turn if self._screen.live else self._piped
+            while not self._leaving and (line := self._next()) is not None:
+                if line.strip() in _LEAVE:
                     break
-                if line.strip() and not self._turn(_unicode(line)):
+                if line.strip() and not turn(_unicode(line)):
                     code = 1
         finally:
             self._screen.working(None)
@@ -190,19 +199,41 @@ class Talk:
                 self._screen.line("(again, or Ctrl-D, to leave)", style="2")
         return None
 
+    def _piped(self, text: str) -> bool:
+        """Say one thing and wait for its end."""
+        return self._submit(self._say(text)).result()
+
     def _turn(self, text: str) -> bool:
-        """Say one thing and wait for its end. An interrupt stops the turn, a second one leaves."""
-        self._screen.working("thinking …")
-        saying = self._submit(self._say(text))
-        try:
+        """The same at a terminal. What is typed meanwhile is said at once. An interrupt stops the turn, a second
+        one leaves."""
+        said, stopping = list[concurrent.futures.Future[bool]](), False
+
+        def say_now(words: str) -> None:
+            said.append(self._submit(self._say(_unicode(words))))
+            keyboard.watch(said[-1])
+
+        with Keyboard() as keyboard:
+            self._screen.working("thinking …")
             try:
-                return saying.result()
-            except KeyboardInterrupt:
-                self._screen.line("stopping … (Ctrl-C again leaves)", style="2")
-                self._submit(self._say("/stop"))
-                return saying.result()
-        finally:
-            self._screen.working(None)
+                say_now(text)
+                while not self._leaving and not all(each.done() for each in said):
+                    try:
+                        lines = keyboard.lines()
+                    except KeyboardInterrupt:
+                        if stopping:
+                            raise
+                        stopping = True
+                        self._screen.line("stopping … (Ctrl-C again leaves)", style="2")
+                        say_now("/stop")
+                        continue
+                    self._leaving = lines is None or any(line.strip() in _LEAVE for line in lines)
+                    for line in () if lines is None or self._leaving else filter(str.strip, lines):
+                        self._screen.line(f"{PROMPT}{line}", style="2")
+                        say_now(line)
+            finally:
+                self._screen.working(None)
+        answered = [each.result() for each in said if each.done()]
+        return all(answered)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -59,6 +59,8 @@ class Companion:
                 self._ended(self._process.returncode)
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, 1.0 if self._foreign else 0.1)
+        if noted:
+            self._note("the daemon is back")
         self._foreign = self._process is None
 
     def _answers(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clawd.cli.clean import clean
-from clawd.cli.page import cell, console, give, say, settled, table, write_json
+from clawd.cli.page import cell, console, give, say, settled, table, when, write_json
 from clawd.config.home import Home
 
 _DELIVERY = ("id", "turn", "channel", "chat", "n", "kind", "state", "platform_id", "attempts", "error")
@@ -84,9 +84,11 @@ def message(options: Namespace, home: Home) -> int:
     return 0
 
 
-def _say_block(who: str, when: str | None, content: str | None, calls: Sequence[dict[str, Any]] | None = None) -> None:
+def _say_block(
+    who: str, moment: str | None, content: str | None, calls: Sequence[dict[str, Any]] | None = None
+) -> None:
     """A message as one would read it: who and when, what was said, which tools were called."""
-    console().print(cell(who) + (f"  {cell(when)}" if when else ""), style="bold")
+    console().print(cell(who) + (f"  {when(moment)}" if moment else ""), style="bold")
     lines = [content] if content else []
     for call in calls or ():
         function = call.get("function") or call

@@ -7,6 +7,7 @@ import inspect
 import json
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from clawd.cli.clean import clean
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE = 10_000  # columns of what is not a terminal: nothing is cut there
+_MOMENTS = frozenset(("received", "since", "updated"))
 _COLOURS = {
     "error": "red",
     "warn": "yellow",
@@ -75,9 +77,14 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str], empty: str) ->
     for column in columns:
         grid.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
-        words = [cell(row.get(column)) for column in columns]
+        words = [(when if column in _MOMENTS else cell)(row.get(column)) for column in columns]
         grid.add_row(*(Text(word, style=_COLOURS.get(word, "")) for word in words))
     console().print(grid)
+
+
+def when(time: str | None) -> str:
+    """A moment of the contract in the machine's own time zone, to the second."""
+    return f"{datetime.fromisoformat(time).astimezone():%Y-%m-%d %H:%M:%S}" if time else "–"
 
 
 def cell(value: Any) -> str:

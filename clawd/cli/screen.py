@@ -18,7 +18,7 @@ from clawd.cli.clean import clean
 if TYPE_CHECKING:
     from rich.status import Status
 
-_PROMPT = "you › "
+PROMPT = "you › "
 
 
 class Screen:
@@ -28,13 +28,15 @@ class Screen:
         self.live = sys.stdin.isatty() and sys.stdout.isatty()
         self._colour = self.live and not os.environ.get("NO_COLOR")
         self._lock = threading.RLock()
-        self._prompting = False
+        self._prompting = self._busy = False
         self._status: Status | None = None
         self._turn: int | None = None
         self._streamed = ""  # what is on the screen of the message that is being written
+        self._torn: int | None = None  # the turn whose message something else came into: it is shown when it is whole
         if self.live:
             import readline
 
+            readline.parse_and_bind("set enable-bracketed-paste on")  # pasted lines are one message
             self._readline = readline
 
     def ask(self) -> str | None:
@@ -42,7 +44,7 @@ class Screen:
         if not self.live:
             line = sys.stdin.readline()
             return line.rstrip("\n") if line else None
-        prompt = f"\x01\x1b[1;36m\x02{_PROMPT}\x01\x1b[0m\x02" if self._colour else _PROMPT
+        prompt = f"\x01\x1b[1;36m\x02{PROMPT}\x01\x1b[0m\x02" if self._colour else PROMPT
         with self._lock:
             self._prompting = True
         try:
@@ -58,27 +60,29 @@ class Screen:
                 self._prompting = False
 
     def working(self, what: str | None) -> None:
-        """Show that something is going on, or, with None, that nothing is."""
-        if not self.live:
-            return
+        """Show that something is going on from now on, or, with None, that nothing is."""
         with self._lock:
-            if self._status is not None:
-                self._status.stop()
-                self._status = None
-            if what is not None and not self._prompting:
-                from clawd.cli.page import console
+            self._busy = what is not None
+            self._spin(what)
 
-                self._status = console().status(clean(what))
-                self._status.start()
+    def _spin(self, what: str | None) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        if what is not None and self.live and self._busy and not self._prompting:
+            from clawd.cli.page import console
+
+            self._status = console().status(clean(what))
+            self._status.start()
 
     def delta(self, data: dict[str, Any]) -> None:
         """A piece of the agent's text, as it comes."""
         with self._lock:
-            if not self.live or self._prompting:
+            if not self.live or self._prompting or data.get("turn") == self._torn:
                 return
             if data.get("turn") != self._turn:
                 self._break(data.get("turn"))
-            self.working(None)
+            self._spin(None)
             self._streamed += data["text"]
             self._write(data["text"])
 
@@ -88,14 +92,17 @@ class Screen:
             if self._prompting:
                 return
             self._break(data.get("turn"))
+            self._torn = None
             running = data.get("phase") in ("start", "begin", "running")
-            self.working(f"{data.get('name', 'tool')} …" if running else "thinking …")
+            self._spin(f"{data.get('name', 'tool')} …" if running else "thinking …")
 
     def turn(self, data: dict[str, Any]) -> None:
         """A turn moved; one that starts anew writes anew."""
         with self._lock:
             if data.get("state") in ("queued", "claimed") and not self._prompting:
                 self._break(data.get("turn"))
+                self._torn = None
+                self._spin("thinking …")
 
     def message(self, data: dict[str, Any]) -> None:
         """A delivery: its text unless it was streamed, its file."""
@@ -122,12 +129,14 @@ class Screen:
             if status is not None:
                 status.stop()
             if self._streamed:
+                self._torn = self._turn
                 self._break(self._turn)
             if self._prompting:
                 typed = self._readline.get_line_buffer()
-                rows = (len(_PROMPT) + len(typed)) // max(1, shutil.get_terminal_size().columns)
+                columns = max(1, shutil.get_terminal_size().columns)
+                rows = sum(len(each) // columns + 1 for each in f"{PROMPT}{typed}".split("\n")) - 1
                 up = f"\x1b[{rows}A" if rows else ""
-                prompt = f"\x1b[1;36m{_PROMPT}\x1b[0m" if self._colour else _PROMPT
+                prompt = f"\x1b[1;36m{PROMPT}\x1b[0m" if self._colour else PROMPT
                 sys.stdout.write(f"{up}\r\x1b[J{text}\n{prompt}{typed}")
             else:
                 sys.stdout.write(text + "\n")

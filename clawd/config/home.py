@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from clawd.errors import NotFound, Refused
+from clawd.errors import NotFound, Refused, StorageError
 from clawd.ids import is_group_name
 
 
@@ -106,12 +106,19 @@ class Home:
         return GroupHome(self.groups / folder)
 
     def create(self) -> None:
-        """Make the directories of a home. `state/` and `groups/` are the person's alone (0700)."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for directory in (self.groups, self.state, self.blobs, self.backups, self.log_file.parent):
-            directory.mkdir(mode=0o700, exist_ok=True)
-            directory.chmod(0o700)
-        self.skills.mkdir(mode=0o755, exist_ok=True)
+        """Make the directories of a home. `state/` and `groups/` are the person's alone (0700). Raises StorageError."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for directory in (self.groups, self.state, self.blobs, self.backups, self.log_file.parent):
+                directory.mkdir(mode=0o700, exist_ok=True)
+                if stat.S_IMODE(directory.stat().st_mode) != 0o700:
+                    directory.chmod(0o700)
+            self.skills.mkdir(mode=0o755, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{error.filename or self.root} cannot be written ({error.strerror})",
+                hint="a home must be yours, on a disk that can be written",
+            ) from error
 
 
 def is_home(path: Path) -> bool:

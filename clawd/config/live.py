@@ -70,6 +70,10 @@ class LiveConfig:
         self._groups[folder] = (stamp, fresh)
         return fresh
 
+    def problem_of(self, folder: str) -> ClawdError | None:
+        """What is wrong with a group's file since it was last read."""
+        return self.problems.get(f"groups/{folder}/group.toml")
+
     def for_group(self, folder: str) -> Effective:
         """What holds for one group now."""
         config, own = self.current, self.group(folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
 import sqlite3
 import threading
@@ -17,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clawd.errors import LedgerCorrupt, StorageError
+from clawd.errors import LedgerCorrupt, LedgerNewer, StorageError
+from clawd.files import sync_directory
 from clawd.ledger.moves import move
 
 T = TypeVar("T")
@@ -27,7 +29,7 @@ Work = Callable[["Transaction"], Any]
 log = logging.getLogger(__name__)
 
 _BATCH = 128
-_LONGEST_PAUSE = 30.0
+_LONGEST_PAUSE = 5.0  # seconds between two tries to write what must be written
 _BALLAST_BYTES = 4 << 20
 _QUICK_CHECK_BYTES = 32 << 20
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -76,12 +78,24 @@ class Ledger:
         self._waiting: queue.SimpleQueue[tuple[Work, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._file = path.stat()
+        self.patient = True
+        self.damage: LedgerCorrupt | None = None
+        self.alarm: Callable[[], None] = lambda: None
+        """Called in the event loop when the file was found damaged, or is no longer where it was."""
 
     @classmethod
     def open(cls, path: Path, backups: Path | None = None) -> Ledger:
-        """Open for writing and migrate, after a backup. Raises LedgerCorrupt or StorageError."""
+        """Open for writing, made whole where there is none, and migrate, after a backup.
+
+        Raises LedgerCorrupt, LedgerNewer or StorageError.
+        """
         try:
-            connection = _connect(path, "rwc")
+            if not path.exists():
+                _make(path)
+            if not path.stat().st_size:  # SQLite would take it for a new one, and throw its journal away
+                raise sqlite3.DatabaseError("malformed: it is empty")
+            connection = _connect(path, "rw")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if path.stat().st_size <= _QUICK_CHECK_BYTES:
                 verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -92,11 +106,13 @@ class Ledger:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("PRAGMA foreign_keys = ON")
             _migrate(connection, version, path, backups)
+            path.chmod(0o600)
         except sqlite3.Error as error:
             raise explained(error, path) from error
-        path.chmod(0o600)
+        except OSError as error:
+            raise unwritable(path, str(error.strerror)) from error
         ledger = cls(path, connection)
-        ledger._lay_ballast()
+        ledger.lay_ballast()
         return ledger
 
     @classmethod
@@ -109,6 +125,13 @@ class Ledger:
             raise explained(error, path) from error
         _check_version(version, path)
         return cls(path, connection)
+
+    def is_there(self) -> bool:
+        """Whether the path still leads to the open file: what is written to another one is lost."""
+        try:
+            return os.path.samestat(self.path.stat(), self._file)
+        except OSError:
+            return False
 
     async def do(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction and give what it gave, once that is durable. Its exceptions come back, undone.
@@ -123,12 +146,15 @@ class Ledger:
         return await future
 
     async def insist(self, work: Callable[[Transaction], T]) -> T:
-        """The same, again and again until the disk takes it: for what has happened and must not be forgotten."""
-        pause = 0.5
+        """The same, again and again until the disk takes it, for what has happened and must not be forgotten; but
+        only while the daemon is `patient`."""
+        pause = 0.1
         while True:
             try:
                 return await self.do(work)
             except StorageError as error:
+                if not self.patient:
+                    raise
                 log.error("the ledger cannot be written, trying again: %s", error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -171,6 +197,9 @@ class Ledger:
                         break
                     batch.append(item)
             outcomes = self._run([work for work, _ in batch])
+            if self.damage is not None or not self.is_there():
+                with suppress(RuntimeError):
+                    first[1].get_loop().call_soon_threadsafe(self.alarm)
             for (_, future), outcome in zip(batch, outcomes, strict=True):
                 loop = future.get_loop()
                 with suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -179,6 +208,12 @@ class Ledger:
                 return
 
     def _run(self, works: Sequence[Work]) -> list[tuple[Any, BaseException | None]]:
+        if not self.is_there():
+            lost = StorageError(
+                f"{self.path} was taken away while clawd runs; nothing more is accepted",
+                hint=f"put {self.path.parent} back as it was, or end this daemon",
+            )
+            return [(None, lost) for _ in works]
         try:
             return self._commit(works)
         except sqlite3.Error as error:
@@ -188,7 +223,10 @@ class Ledger:
                     return self._commit(works)
                 self._roll_back()
             if len(works) == 1:
-                return [(None, explained(error, self.path))]
+                told = explained(error, self.path)
+                if isinstance(told, LedgerCorrupt) and not isinstance(error, sqlite3.OperationalError):
+                    self.damage = told
+                return [(None, told)]
         return [self._run([work])[0] for work in works]
 
     def _commit(self, works: Sequence[Work]) -> list[tuple[Any, BaseException | None]]:
@@ -221,10 +259,14 @@ class Ledger:
     def _ballast(self) -> Path:
         return self.path.with_name("ballast")
 
-    def _lay_ballast(self) -> None:
-        """Keep some disk in hand, so that on a full disk failures can still be committed."""
+    def lay_ballast(self) -> None:
+        """Keep some disk in hand, so that on a full disk failures can still be committed; also again, when it was let
+        go and there is room for more than that."""
         with suppress(OSError):
-            if not self._ballast.exists() or self._ballast.stat().st_size < _BALLAST_BYTES:
+            if self._ballast.exists() and self._ballast.stat().st_size >= _BALLAST_BYTES:
+                return
+            disk = os.statvfs(self.path.parent)
+            if disk.f_bavail * disk.f_frsize > _BALLAST_BYTES + _BALLAST_BYTES // 4:
                 self._ballast.write_bytes(bytes(_BALLAST_BYTES))
 
     def _drop_ballast(self) -> bool:
@@ -235,6 +277,12 @@ class Ledger:
         return True
 
 
+def unwritable(path: Path, why: str) -> StorageError:
+    return StorageError(
+        f"{path} cannot be written ({why})", hint=f"check the rights and the file system of {path.parent}"
+    )
+
+
 def explained(error: sqlite3.Error, path: Path) -> Exception:
     """The sentence for what SQLite said."""
     text = str(error)
@@ -243,10 +291,7 @@ def explained(error: sqlite3.Error, path: Path) -> Exception:
             f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost"
         )
     if "readonly" in text or "read-only" in text or "unable to open" in text or "I/O error" in text:
-        return StorageError(
-            f"{path} cannot be written ({text})",
-            hint=f"check the rights and the file system of {path.parent}",
-        )
+        return unwritable(path, text)
     if "malformed" in text or "not a database" in text or "no such" in text or "corrupt" in text:
         return LedgerCorrupt(
             f"the ledger {path} is damaged ({text}); it was kept as it is",
@@ -267,6 +312,20 @@ def _settle(future: asyncio.Future[Any], outcome: tuple[Any, BaseException | Non
         future.set_result(value)
     else:
         future.set_exception(error)
+
+
+def _make(path: Path) -> None:
+    """An empty ledger under the name, whole or not at all: an empty file there is always damage."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    connection = _connect(new, "rwc")
+    try:
+        _migrate(connection, 0, new, None)
+    finally:
+        connection.close()
+    new.chmod(0o600)
+    new.rename(path)
+    sync_directory(path.parent)
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -290,7 +349,7 @@ def schema_version() -> int:
 
 def _check_version(version: int, path: Path) -> None:
     if version > schema_version():
-        raise LedgerCorrupt(
+        raise LedgerNewer(
             f"{path} has schema {version}, this clawd knows up to {schema_version()}",
             hint="use the newer clawd",
         )

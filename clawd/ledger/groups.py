@@ -11,6 +11,8 @@ from clawd.ledger.db import Transaction
 from clawd.model import Authority
 from clawd.trust import Role, lowest
 
+UID_BASE = 64_000
+
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from clawd.clock import rfc3339
 from clawd.ledger import deliveries
-from clawd.ledger.db import Transaction
+from clawd.ledger.db import Row, Transaction
 from clawd.model import Incoming, Part
 from clawd.trust import TRUST, Role, origin_of
 
@@ -88,18 +88,8 @@ def enqueue(tx: Transaction, seq: int, now: str) -> Accepted:
     """Give a received message its wake and its turn."""
     row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
     assert row is not None
-    role = Role(row["role"])
-    trust = min((TRUST[part["origin"]] for part in json.loads(row["parts"])), default=0.2)
-    wake = tx.insert(
-        "wake",
-        kind="message",
-        key=f"message:{seq}",
-        inbound=seq,
-        authority=role,
-        trust=trust,
-        origin=origin_of(role),
-        state="pending",
-    )
+    role, trust = Role(row["role"]), _trust(row)
+    wake = add_wake(tx, row)
     last = tx.one(
         "SELECT COUNT(*) AS n, MAX(id) AS id FROM turn WHERE session = ? AND recorded_at IS NULL"
         " AND state IN ('queued', 'held')",
@@ -135,6 +125,25 @@ def enqueue(tx: Transaction, seq: int, now: str) -> Accepted:
     tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
     tx.execute("UPDATE inbound SET turn = ? WHERE seq = ?", turn, seq)
     return Accepted(seq, "received", row["session"], turn, merged=merged)
+
+
+def add_wake(tx: Transaction, row: Row) -> int:
+    """The wake of a message."""
+    role = Role(row["role"])
+    return tx.insert(
+        "wake",
+        kind="message",
+        key=f"message:{row['seq']}",
+        inbound=row["seq"],
+        authority=role,
+        trust=_trust(row),
+        origin=origin_of(role),
+        state="pending",
+    )
+
+
+def _trust(row: Row) -> float:
+    return min((TRUST[part["origin"]] for part in json.loads(row["parts"])), default=0.2)
 
 
 def release(tx: Transaction, seq: int, now: str) -> Accepted | None:

@@ -4,9 +4,10 @@ never received again, and a group keeps its number for ever."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from clawd.config.home import Home
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.stores import Scope
 
@@ -18,41 +19,39 @@ class LedgerStore:
 
     name = "ledger"
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    def __init__(self, file: Path, blobs: Path) -> None:
+        self._file, self._blobs = file, blobs
 
     def locate(self, scope: Scope) -> list[Path | str]:
         """`ledger.db: message 7` for what has text left, and the blobs that were sent because of it."""
-        with _opened(self._home) as ledger:
+        with _opened(self._file) as ledger:
             messages, blobs = ledger.tx(lambda tx: (_messages(tx, scope), _blobs(tx, scope)))
-        return [*(f"ledger.db: message {row['seq']}" for row in messages), *(self._home.blobs / name for name in blobs)]
+        return [*(f"ledger.db: message {row['seq']}" for row in messages), *(self._blobs / name for name in blobs)]
 
     def erase(self, scope: Scope) -> None:
-        with _opened(self._home) as ledger:
+        with _opened(self._file) as ledger:
             for name in ledger.tx(lambda tx: _forget(tx, scope)):
-                (self._home.blobs / name).unlink(missing_ok=True)
+                (self._blobs / name).unlink(missing_ok=True)
 
     def back_up(self, scope: Scope, target: Path) -> None:
         """The whole ledger, because its rows refer to each other, and the scope's blobs."""
         state = target / "state"
         (state / "blobs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _opened(self._home) as ledger:
+        with _opened(self._file) as ledger:
             blobs = ledger.tx(lambda tx: _blobs(tx, scope))
-            ledger.copy(state / self._home.ledger_file.name)
+            ledger.copy(state / self._file.name)
         for name in blobs:
-            if (self._home.blobs / name).is_file():
-                shutil.copy2(self._home.blobs / name, state / "blobs" / name)
+            if (self._blobs / name).is_file():
+                shutil.copy2(self._blobs / name, state / "blobs" / name)
 
 
-class _opened:
-    def __init__(self, home: Home) -> None:
-        self._ledger = Ledger.open(home.ledger_file, home.backups)
-
-    def __enter__(self) -> Ledger:
-        return self._ledger
-
-    def __exit__(self, *_: object) -> None:
-        self._ledger.close()
+@contextmanager
+def _opened(file: Path) -> Iterator[Ledger]:
+    ledger = Ledger.open(file)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
 
 
 def _messages(tx: Transaction, scope: Scope) -> list[Row]:

@@ -55,9 +55,11 @@ class Bubblewrap:
             return await self._launch(spec, host, cgroup)
         except OSError as error:
             _abandon(cgroup)
+            self._host = None  # what was found then may be gone: look again
             raise SandboxUnavailable(f"the sandbox of {spec.group} could not be made: {error}") from error
         except BaseException:
             _abandon(cgroup)
+            self._host = None
             raise
 
     async def sweep(self, left: Iterable[LeftOver]) -> list[str]:

@@ -67,13 +67,15 @@ def boot() -> str:
 
 
 def seeing(directory: Path, at: str) -> set[Process]:
-    """The processes that see `directory` at the path `at`, which must be no link and not theirs to change."""
+    """The processes that see `directory` at the path `at`, which must be no link and not theirs to change. One that
+    shares our own mounts is never among them: what is found here is ended."""
     found = set()
     with contextlib.suppress(OSError):
-        wanted = directory.stat()
+        wanted, ours = directory.stat(), Path("/proc/self/ns/mnt").readlink()
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if entry.name.isdigit() and os.path.samestat(Path(f"{entry}/root{at}").lstat(), wanted):
+                elsewhere = entry.name.isdigit() and (entry / "ns" / "mnt").readlink() != ours
+                if elsewhere and os.path.samestat(Path(f"{entry}/root{at}").lstat(), wanted):
                     found.add(process(int(entry.name)))
     return {one for one in found if one}
 

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, SandboxUnavailable, UnsafePath
+from clawd.errors import ClawdError, SandboxUnavailable, StorageError, UnsafePath
 from clawd.files import walk_beneath
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Transaction
@@ -80,15 +80,15 @@ class Dispatcher:
             await self._ledger.do(lambda tx, group=group: ends.release(tx, group))  # type: ignore[misc]
         for turn in await self._ledger.do(turns.to_record):
             self._recorder.soon(turn, redo=True)
-        for group in await self._ledger.do(turns.waiting_groups):
+        for group in await self._ledger.insist(turns.waiting_groups):
             self.wake(group)
 
     async def _sweep(self) -> bool:
         """End what an earlier daemon left and give its turns back. False when something would not die: its
         turns stay claimed, because they are never started twice."""
         alive = await self.runs.sweep(self._by_id)
-        for row in await self._ledger.do(turns.orphaned):
-            ended = await self._ledger.do(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
+        for row in await self._ledger.insist(turns.orphaned):
+            ended = await self._ledger.insist(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
             await self.ended(ended, Address.of(row), row["grp"])
         if alive:
             log.error("sandboxes of an earlier daemon do not end: %s", ", ".join(alive))
@@ -154,8 +154,12 @@ class Dispatcher:
             self._decide()
 
     def must_rest(self, run: Run) -> bool:
-        """Whether a run hands out nothing more, because its term is over and another group waits."""
-        if self._wanting and run.handed_out >= TURNS_A_TERM and not run.ending:
+        """Whether a run hands out nothing more, because its term is over and another group waits, or because somebody
+        has put another `work/` in the place of its own."""
+        if not run.ending and self.runs.outlived(run):
+            run.ending = True
+            run.look_again()
+        elif self._wanting and run.handed_out >= TURNS_A_TERM and not run.ending:
             self._decide()
         return run.ending
 
@@ -287,7 +291,10 @@ class Dispatcher:
     async def _bury(self, run: Run, why: str) -> None:
         """The run is over. Its turns are given back only if it is known dead: they are never started twice."""
         if run.dead:
-            await self._give_back(run, None if run.ending else why)
+            try:
+                await self._give_back(run, None if run.ending else why)
+            except StorageError as error:  # the daemon ends: the next one finds them
+                log.error("turns of run %s were not given back: %s", run.id, error)
         else:
             log.error("the sandbox of group %s (run %s) does not end; its turns wait for that", run.group, run.id)
             self._tasks.start_soon(self._sweep_again, name="sweep")
@@ -311,13 +318,13 @@ class Dispatcher:
             return
         if trouble is not None:
             self._tasks.start_soon(self._hold, group, trouble)
-        elif group in await self._ledger.do(turns.waiting_groups):
+        elif group in await self._ledger.insist(turns.waiting_groups):
             self._wanting[group] = None
         self._decide()
 
     async def _give_back(self, run: Run, why: str | None) -> None:
         """The run is known dead: its turns are queued again, and those that are to blame bear the fault."""
-        rows = await self._ledger.do(lambda tx: turns.claimed_by(tx, run.id))
+        rows = await self._ledger.insist(lambda tx: turns.claimed_by(tx, run.id))
         for row in rows:
             live = run.live.pop(row["id"], None)
             blame = live.why if live is not None and live.why else why
@@ -351,14 +358,14 @@ class Dispatcher:
         del self._holding[group]
         self._barren.pop(group, None)
         await self._ledger.insist(lambda tx: ends.release(tx, group))
-        if group in await self._ledger.do(turns.waiting_groups):
+        if group in await self._ledger.insist(turns.waiting_groups):
             self.wake(group)
 
     async def _hold_turns(self, group: str) -> None:
         reason = self._holding[group]
         for each in await self._ledger.insist(lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)):
             if each.deliveries:
-                row = await self._ledger.do(lambda tx, turn=each.turn: turns.get(tx, turn))  # type: ignore[misc]
+                row = await self._ledger.insist(lambda tx, turn=each.turn: turns.get(tx, turn))  # type: ignore[misc]
                 self.deliver(Address.of(row))
             self.tell(group, each.session, each.turn, "held", {"reason": reason})
         self._signals.emit(News("held", group=group, data={"reason": reason}))

@@ -16,12 +16,13 @@ from pathlib import Path
 import anyio
 
 from clawd.clock import Clock, rfc3339
+from clawd.config.begin import ensure_group
 from clawd.config.home import Home
 from clawd.errors import SandboxUnavailable
 from clawd.ids import new_id
 from clawd.ledger import groups, runs
 from clawd.ledger.db import Ledger
-from clawd.ledger.groups import GroupRow
+from clawd.ledger.groups import UID_BASE, GroupRow
 from clawd.sandbox import view
 from clawd.sandbox.protocol import Backend, Exit, LeftOver, RunSpec, Sandbox, SandboxLimits
 from clawd.turns.desk import Control
@@ -29,13 +30,13 @@ from clawd.turns.leases import LiveTurn
 
 log = logging.getLogger(__name__)
 
-UID_BASE = 64_000
 HELLO_S = 20.0
 
 
 @dataclass(slots=True)
 class Run:
-    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is known dead."""
+    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is known dead and its turns are given
+    back."""
 
     id: str
     group: str
@@ -59,7 +60,8 @@ class Run:
     ending: bool = False
     dead: bool = False  # known, and its socket closed
     exec_count: int = 0
-    told: list[str] = field(default_factory=list)
+    refused: tuple[str, ...] = ()  # files of the group that are not shown, and why
+    work: tuple[int, int] | None = None  # which directory `work/` was when it was mounted
     work_full: bool = True  # work/ was over its limit at the last look, or nobody looked yet
     work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that were found so
     shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
@@ -91,6 +93,15 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode, status.st_uid
 
 
+def _place(directory: Path) -> tuple[int, int] | None:
+    """Which directory this is; None when it is none."""
+    try:
+        status = directory.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def token_hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
@@ -107,9 +118,12 @@ class Runs:
         backend: Backend,
         serve: Serve,
         limits: Callable[[str], SandboxLimits],
+        wrong: Callable[[str], list[str]] = lambda group: [],
     ) -> None:
+        """`wrong` gives sentences on a group's own config."""
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
-        self.backend, self._serve, self._limits = backend, serve, limits
+        self.backend, self._serve, self._limits, self._wrong = backend, serve, limits, wrong
+        self._told: dict[str, set[str]] = {}
 
     async def sweep(self, ours: Collection[str] = ()) -> list[str]:
         """End the runs that the ledger has not seen end, but for `ours` that live. Gives those not known dead then."""
@@ -122,7 +136,7 @@ class Runs:
         for row in left:
             if row["id"] in dead:
                 shutil.rmtree(row["directory"], ignore_errors=True)
-                await self._ledger.do(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
+                await self._ledger.insist(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
         return [row["id"] for row in left if row["id"] not in dead]
 
     def spec(self, group: GroupRow, run: str) -> RunSpec:
@@ -168,8 +182,11 @@ class Runs:
         try:
             spec.directory.mkdir(mode=0o700)
             spec.socket_directory.mkdir(mode=0o755)
-            self.render(run)
+            if not spec.work.parent.is_dir():  # somebody removed the group's folder
+                ensure_group(self._home, spec.work.parent.name)
+            self._show(run)
             run.sandbox = await self.backend.start(spec)
+            run.work = _place(spec.work)
             # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
             async with self._serve(run):
                 sandbox_id = run.sandbox.id
@@ -185,16 +202,24 @@ class Runs:
                 run.dead = True
 
     def render(self, run: Run) -> list[str]:
-        """Renew what the agent is shown. Gives a sentence for each file that was refused, once a run."""
+        """Renew what the agent is shown. Gives a sentence for each file of the group that is not used as it stands:
+        once, until it is mended."""
+        self._show(run)
+        wrong = {*run.refused, *self._wrong(run.group)}
+        new = sorted(wrong - self._told.get(run.group, set()))
+        self._told[run.group] = wrong
+        return new
+
+    def _show(self, run: Run) -> None:
         group = self._home.group(run.group)
         sources = tuple(_stamp(path) for path in (group.claude_md, group.user_profile))
-        if sources == run.shown:
-            return []
-        run.shown = sources
-        refused = view.render(run.spec.view, group).refused
-        new = [sentence for sentence in refused if sentence not in run.told]
-        run.told += new
-        return new
+        if sources != run.shown:
+            run.refused = view.render(run.spec.view, group).refused
+            run.shown = sources
+
+    def outlived(self, run: Run) -> bool:
+        """Whether the group's `work/` is another one now: its sandbox writes into a directory that nobody sees."""
+        return _place(run.spec.work) != run.work
 
     async def _until_dead(self, run: Run, sandbox: Sandbox, on_ready: Callable[[Run], None]) -> Exit:
         ended: list[Exit] = []

@@ -138,6 +138,11 @@ class Processes:
                 if owner == turn:
                     kill_group(pid)
 
+    def await_forwarder(self) -> None:
+        """Return when the forwarder is dead."""
+        with suppress(ChildProcessError):  # it was reaped meanwhile
+            os.waitid(os.P_PID, self._forwarder, os.WEXITED | os.WNOWAIT)
+
     def forwarder_lives(self) -> bool:
         try:
             return os.waitpid(self._forwarder, os.WNOHANG) == (0, 0)

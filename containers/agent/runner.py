@@ -39,7 +39,8 @@ class Runner:
         self._returned = False
 
     def run(self, parallel: int) -> None:
-        for target, arguments in [(self._beat, ()), *((self._work, (number,)) for number in range(parallel))]:
+        workers = [(self._work, (number,)) for number in range(parallel)]
+        for target, arguments in [(self._beat, ()), (self._watch_forwarder, ()), *workers]:
             threading.Thread(target=self._or_end, args=(target, *arguments), daemon=True).start()
         self._or_end(self._control)
 
@@ -94,6 +95,13 @@ class Runner:
                 except protocol.LeaseLost:
                     turn.interrupt("lost")
 
+    def _watch_forwarder(self) -> None:
+        """A run without its forwarder ends, once no turn is live: what took its port would hear the others."""
+        self._processes.await_forwarder()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._live)
+        end("clawd runner: the forwarder is gone")
+
     def _daemon_returned(self) -> None:
         with self._changed:
             self._returned = bool(self._live)
@@ -130,6 +138,8 @@ class Runner:
         finally:
             with self._changed:
                 self._live.pop(turn.id, None)
+                if not self._live:
+                    self._changed.notify_all()
 
     def _others(self, turn: Turn) -> Callable[[], set[int]]:
         """The turns that are live beside one, whenever that is asked."""

@@ -212,6 +212,38 @@ def test_a_person_talks_streams_stops_and_leaves(home: Home, daemon: Start) -> N
     assert [row["text"] for row in rows(home)] == ["echo streamed", "slow", "/stop"]
 
 
+def test_what_is_typed_while_the_agent_works_is_said_at_once(home: Home, daemon: Start) -> None:
+    daemon()
+    person = Typing(home)
+    person.until("you ›")
+    person.type("slow\r")
+    person.until("thinking")
+    deadline = time.monotonic() + 20
+    while not (home.state / "standin.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    person.type("/st")
+    person.type("op\r")
+    person.until("you › /stop", after="slow")
+    person.until("stopped")
+    person.type("/quit\r")
+    assert person.end() == 0
+    assert [row["text"] for row in rows(home)] == ["slow", "/stop"]
+
+
+def test_lines_that_are_pasted_are_said_once_each(home: Home, daemon: Start) -> None:
+    daemon()
+    person = Typing(home)
+    person.until("you ›")
+    person.type("echo one\recho two\recho three\r")
+    for word in ("one", "two", "three"):
+        person.until(f"you said echo {word}")
+    person.until("you › ", after="you said echo three")
+    person.type("\x04")
+    assert person.end() == 0
+    assert [row["text"] for row in rows(home)] == ["echo one", "echo two", "echo three"]
+
+
 def test_what_comes_unasked_does_not_tear_the_line_that_is_typed(home: Home, cli: Cli, daemon: Start) -> None:
     daemon()
     person = Typing(home)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -17,6 +18,13 @@ def test_a_table_is_clean_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
         ["a␛[2J", "–", "x,", "y"],
         ["[red]b" + "c" * 300, "1.5", "–"],
     ]
+
+
+def test_times_are_the_machines_own(capsys: pytest.CaptureFixture[str]) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+    page.give([{"received": moment.isoformat()}, {"received": None}], False, ("received",))
+    out = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert out == ["received", f"{moment.astimezone():%Y-%m-%d %H:%M:%S}", "–"]
 
 
 def test_json_is_ascii_and_whole(capsys: pytest.CaptureFixture[str]) -> None:

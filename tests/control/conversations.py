@@ -29,7 +29,9 @@ class StandIn:
         self.rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
 
     def keep(self) -> None:
-        self.file.write_text(json.dumps(self.rows))
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(json.dumps(self.rows))
+        fresh.rename(self.file)  # tests look at it meanwhile
 
     async def run(self) -> None:
         """Answer what is open; call it in a task of its own."""

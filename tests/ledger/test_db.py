@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from clawd.errors import LedgerCorrupt, StorageError
+from clawd.errors import LedgerCorrupt, LedgerNewer, StorageError
 from clawd.ledger.db import Ledger, Transaction, schema_version
 
 
@@ -60,19 +60,34 @@ def test_a_reader_cannot_write(ledger: Ledger, tmp_path: Path) -> None:
     reader.close()
 
 
-@pytest.mark.parametrize("damage", [b"this is no database" * 300, b""])
-def test_a_damaged_file_is_kept_and_refused(tmp_path: Path, damage: bytes) -> None:
+@pytest.mark.parametrize("damage", ["header", "page", "empty", "truncated"])
+def test_a_damaged_file_is_kept_and_refused(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "ledger.db"
     ledger = Ledger.open(path)
     for number in range(200):
         ledger.tx(lambda tx, number=number: add(tx, number))  # type: ignore[misc]
     ledger.close()
     content = path.read_bytes()
-    damaged = damage or content[:4096] + b"\xff" * 8192 + content[12288:]
+    damaged = {
+        "header": b"this is no database" * 300,
+        "page": content[:4096] + b"\xff" * 8192 + content[12288:],
+        "empty": b"",
+        "truncated": content[: len(content) // 2],
+    }[damage]
     path.write_bytes(damaged)
     with pytest.raises(LedgerCorrupt, match="doctor --recover"):
         Ledger.open(path)
     assert path.read_bytes() == damaged
+
+
+def test_what_would_be_written_to_a_file_that_was_taken_away_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.tx(lambda tx: add(tx, 1))
+    (tmp_path / "ledger.db").rename(tmp_path / "elsewhere.db")
+    with pytest.raises(StorageError, match="taken away"):
+        ledger.tx(lambda tx: add(tx, 2))
+    (tmp_path / "elsewhere.db").rename(tmp_path / "ledger.db")
+    ledger.tx(lambda tx: add(tx, 3))
+    assert groups_of(ledger) == ["g1", "g3"]
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -82,7 +97,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     connection.execute(f"PRAGMA user_version = {schema_version() + 1}")
     connection.close()
     for opening in (Ledger.open, Ledger.read_only):
-        with pytest.raises(LedgerCorrupt, match="newer clawd"):
+        with pytest.raises(LedgerNewer, match="newer clawd"):
             opening(path)
 
 

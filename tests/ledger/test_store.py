@@ -50,7 +50,7 @@ def content(home: Home) -> str:
 
 @pytest.mark.parametrize("scope", [Scope("group", "other"), Scope("person", "member")])
 def test_what_is_erased_is_gone_and_only_that(home: Home, scope: Scope) -> None:
-    store = LedgerStore(home)
+    store = LedgerStore(home.ledger_file, home.blobs)
     assert store.locate(scope) == ["ledger.db: message 2", home.blobs / "blob-other"]
     for _ in range(2):
         store.erase(scope)
@@ -62,14 +62,14 @@ def test_what_is_erased_is_gone_and_only_that(home: Home, scope: Scope) -> None:
 
 
 def test_a_channel_is_all_that_came_by_it(home: Home) -> None:
-    store = LedgerStore(home)
+    store = LedgerStore(home.ledger_file, home.blobs)
     assert len(store.locate(Scope("channel", "terminal"))) == 4
     assert store.locate(Scope("channel", "telegram")) == []
 
 
 def test_a_backup_holds_the_ledger_and_the_blobs(home: Home, tmp_path: Path) -> None:
     target = tmp_path / "backup"
-    LedgerStore(home).back_up(Scope("group", "main"), target)
+    LedgerStore(home.ledger_file, home.blobs).back_up(Scope("group", "main"), target)
     copy = Ledger.read_only(target / "state" / "ledger.db")
     assert len(copy.tx(lambda tx: tx.all("SELECT * FROM inbound"))) == 2
     copy.close()

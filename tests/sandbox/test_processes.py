@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,16 @@ def test_descent() -> None:
 
 
 def test_who_sees_a_directory(tmp_path: Path) -> None:
-    assert process(os.getpid()) in seeing(tmp_path, str(tmp_path))
+    """Whoever has mounts of its own and sees it there; never one that shares ours, whatever it sees."""
+    assert seeing(tmp_path, str(tmp_path)) == set()
+    if os.geteuid() == 0:
+        child = subprocess.Popen(["unshare", "--mount", "sleep", "60"])
+        try:
+            deadline = time.monotonic() + 20
+            while process(child.pid) not in seeing(tmp_path, str(tmp_path)):
+                assert time.monotonic() < deadline
+        finally:
+            child.kill()
+            child.wait()
     assert seeing(tmp_path, "/run/clawd") == set()
     assert seeing(tmp_path / "missing", str(tmp_path)) == set()

@@ -212,8 +212,9 @@ class Home:
     # ── what runs and what is left ──
 
     def sandboxed(self) -> list[int]:
-        """Every living process of a sandbox of this home: it sees the home's files, or is the bwrap around one."""
-        tree = f"{self.root}/".encode()
+        """Every living process of a sandbox of this home: in a mount namespace of its own it sees the home's files, or
+        it is the bwrap around one. What shares our own namespace is no sandbox, whatever is mounted there."""
+        tree, ours = f"{self.root}/".encode(), Path("/proc/self/ns/mnt").readlink()
         found, parents, bwraps = set(), {}, set()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -221,7 +222,8 @@ class Home:
             with contextlib.suppress(OSError):
                 state, parent = (entry / "stat").read_text().rpartition(") ")[2].split()[:2]
                 parents[int(entry.name)] = int(parent)
-                if state not in "ZX" and tree in (entry / "mountinfo").read_bytes():
+                elsewhere = (entry / "ns" / "mnt").readlink() != ours
+                if state not in "ZX" and elsewhere and tree in (entry / "mountinfo").read_bytes():
                     found.add(int(entry.name))
                 if state not in "ZX" and b"bwrap" in (entry / "cmdline").read_bytes().partition(b"\0")[0]:
                     bwraps.add(int(entry.name))
@@ -286,9 +288,9 @@ class Home:
         return left
 
 
-@pytest.fixture
-def make_home() -> Iterator[Callable[[], Home]]:
-    """Makes homes that are ended and removed with the test."""
+@contextlib.contextmanager
+def homes() -> Iterator[Callable[[], Home]]:
+    """Makes homes that are ended and removed with the block."""
     made: list[Home] = []
     roots: list[Path] = []
 
@@ -304,6 +306,13 @@ def make_home() -> Iterator[Callable[[], Home]]:
             home.end()
         for root in roots:
             shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def make_home() -> Iterator[Callable[[], Home]]:
+    """Makes homes that are ended and removed with the test."""
+    with homes() as make:
+        yield make
 
 
 @pytest.fixture

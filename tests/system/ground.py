@@ -19,18 +19,21 @@ PATIENCE = 100.0
 
 
 class Ground(Home):
-    """`python` runs Python as the home's owner; the caller's own where it is None."""
+    """`python` runs Python as the home's owner; the caller's own where it is None. `more` is in the environment of
+    every process, `before` comes before every command."""
 
     def __init__(self, root: Path, python: list[str] | None = None) -> None:
         self._python = python
         self.more: dict[str, str] = {}
+        self.before: list[str] = []
         super().__init__(root)
         owner = root.stat()
         for path in (self.root, *self.root.rglob("*"), self.runtime):
             os.chown(path, owner.st_uid, owner.st_gid)
 
-    def command(self, *words: str) -> list[str]:
-        return [*(self._python or []), *super().command(*words)[1 if self._python else 0 :]]
+    def command(self, *words: str, module: str = "clawd") -> list[str]:
+        own, *rest = super().command(*words, module=module)
+        return [*self.before, *(self._python or [own]), *rest]
 
     def environment(self, **more: str) -> dict[str, str]:
         return super().environment(PYTHONDONTWRITEBYTECODE="1", **{**self.more, **more})
