@@ -103,7 +103,7 @@ def test_a_conversation_goes_on_across_restarts_without_losing_or_repeating_a_li
         heard.extend(os.read(talk.stdout.fileno(), 1 << 16))  # type: ignore[union-attr]
         return text.encode() in heard
 
-    for number, fault in enumerate([None, "kill@received", "kill@sent", "kill@answered", None]):
+    for number, fault in enumerate([None, "kill@received", "kill@sent", None]):
         if number:  # by now it is connected; before, it would start a daemon of its own
             home.kill()
             home.start(fault)
@@ -118,8 +118,8 @@ def test_a_conversation_goes_on_across_restarts_without_losing_or_repeating_a_li
     assert talk.wait(DEADLINE) == 0
     with_rest = heard.decode() + talk.stdout.read()
     lines = [line for line in with_rest.splitlines() if line.startswith("word")]
-    assert lines == [f"word{number}" for number in range(5)]
-    home.settled(5)
+    assert lines == [f"word{number}" for number in range(4)]
+    home.settled(4)
 
 
 def test_stop_ends_a_turn_and_everything_that_it_started(home: Home) -> None:
