@@ -75,7 +75,7 @@ def status(home: Home) -> Shown:
 
 
 def groups(home: Home) -> list[Shown]:
-    """Every group. One whose own config is broken has no engine and no backend; the doctor says what is wrong with it."""
+    """Every group. One whose own config is broken has no engine here; the doctor says what is wrong with it."""
     config = load_config(home, dict(os.environ))
     sessions = _read(home, group_rows.session_counts) or {}
     shown = []
