@@ -78,9 +78,9 @@ def _config(home: Home) -> Iterator[Finding]:
             continue
         for error in check_file(file)["errors"]:
             sound = False
-            yield finding(
-                "config", "error", f"{error['where']}: {error['what']} ({error['hint']})", f"clawd config check {file}"
-            )
+            where = file.parent.relative_to(home.root) / error["where"]
+            message = f"{where}: {error['what']} ({error['hint']})"
+            yield finding("config", "error", message, f"clawd config check {file}")
     if not sound:
         return
     config = load_config(home, dict(os.environ))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from clawd import __version__
 from clawd.clock import rfc3339
 from clawd.config.home import Home, group_folders
 from clawd.config.load import check_file, load_config, load_group, merged
-from clawd.errors import NotFound
+from clawd.errors import ConfigError, NotFound
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
 from clawd.ledger.db import Ledger, Transaction
@@ -75,20 +75,22 @@ def status(home: Home) -> Shown:
 
 
 def groups(home: Home) -> list[Shown]:
+    """Every group. One whose own config is broken has no engine here; the doctor says what is wrong with it."""
     config = load_config(home, dict(os.environ))
     sessions = _read(home, group_rows.session_counts) or {}
     shown = []
     for row in _groups(home):
-        own = load_group(home, row.folder)
-        settings = merged(config, own)
+        settings = None
+        with suppress(ConfigError):
+            settings = merged(config, load_group(home, row.folder))
         shown.append(
             {
                 "group": row.name,
                 "folder": str(home.group(row.folder).root),
                 "sessions": sessions.get(row.name, 0),
-                "bindings": list(own.bindings),
-                "engine": settings.model.engine,
-                "backend": settings.sandbox.backend,
+                "bindings": list(settings.group.bindings) if settings else [],
+                "engine": settings.model.engine if settings else None,
+                "backend": settings.sandbox.backend if settings else None,
                 "authority": row.authority.role,
                 "taint": row.authority.taint,
             }

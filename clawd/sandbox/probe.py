@@ -4,6 +4,7 @@ same."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -11,17 +12,21 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clawd.errors import ClawdError, SandboxUnavailable
+from clawd.errors import ClawdError, SandboxUnavailable, UnsafePath
+from clawd.files import remove_tree
 from clawd.sandbox import limits, recipe, running
 from clawd.sandbox.directories import prepare
 from clawd.sandbox.protocol import RunSpec
 from clawd.sandbox.recipe import Bwrap, Host
 
 PROBE_UID = 64_000
+_SCRATCH = "clawd-probe-"
+_STALE_SECONDS = 600
 OLDEST = (0, 8)  # of bwrap: the first with --disable-userns
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _TOOLS = ("/usr/bin/prlimit", "/usr/bin/setpriv", "/usr/bin/env", "/bin/sh")
@@ -178,7 +183,8 @@ def doctor(install: str, agent: Path) -> list[Check]:
 
 def _try(host: Host, agent: Path) -> tuple[int, str]:
     """The exit code and last line of a Python that imports, in a whole sandbox, what the runner does."""
-    with tempfile.TemporaryDirectory(prefix="clawd-probe-") as scratch:
+    _clear_old_scratch()
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as scratch:
         root = Path(scratch)
         spec = RunSpec(
             run="probe",
@@ -206,6 +212,15 @@ def _try(host: Host, agent: Path) -> tuple[int, str]:
             running.close(descriptors)
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return done.returncode, lines[-1] if lines else ""
+
+
+def _clear_old_scratch() -> None:
+    """Take away what probes that were killed left behind."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError, UnsafePath):
+            status = left.lstat()
+            if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _STALE_SECONDS:
+                remove_tree(left)
 
 
 def _switches() -> dict[str, str]:

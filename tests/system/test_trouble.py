@@ -647,3 +647,12 @@ def test_a_control_client_that_sends_garbage_or_nothing_disturbs_nobody(home: Gr
         for each in silent:
             each.close()
     assert home.stop() == 0
+
+
+def test_a_group_with_a_broken_config_is_listed_among_the_others(home: Ground) -> None:
+    home.json("groups", "add", "sound")
+    home.json("groups", "add", "broken")
+    (home.layout.group("broken").root / "group.toml").write_text("schema = 1\nanswr = 1\n")
+    shown = {each["group"]: each["engine"] for each in home.json("groups", "list")}
+    assert (shown["sound"], shown["broken"]) == ("offline", None)
+    assert any("broken" in message for level, message in findings(home) if level == "error")
