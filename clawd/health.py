@@ -13,11 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from clawd import __version__
 from clawd.clock import rfc3339
 from clawd.config.home import Home
 from clawd.config.load import check_file, load_config, load_group
 from clawd.config.schema import not_built
-from clawd.errors import ClawdError, LedgerCorrupt
+from clawd.errors import ClawdError, HomeBusy, LedgerCorrupt
 from clawd.files import sync_directory
 from clawd.ids import folder_name, new_id
 from clawd.ledger import groups, queries
@@ -27,7 +28,7 @@ from clawd.ledger.salvage import FoundGroup, FoundSession, salvage
 from clawd.locks import HomeLock
 from clawd.resources import shipped
 from clawd.sandbox import probe
-from clawd.sandbox.choose import install_id
+from clawd.sandbox.choose import choose_backend, install_id
 from clawd.sessions import reading
 from clawd.sessions.names import rebuild
 
@@ -55,7 +56,7 @@ def doctor(home: Home) -> list[Finding]:
 
 def _home(home: Home) -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
-    yield finding("python", "ok", f"Python {version}")
+    yield finding("clawd", "ok", f"clawd {__version__} on Python {version}")
     if not home.root.is_dir():
         yield finding("home", "error", f"there is no home at {home.root}", f"clawd init {home.root}")
         return
@@ -86,10 +87,11 @@ def _config(home: Home) -> Iterator[Finding]:
     config = load_config(home, dict(os.environ))
     yield finding("config", "ok", "config.toml and every group.toml are understood")
     for name in not_built(config):
-        yield finding("config", "warn", f"[{name}] is accepted, but what it configures is not built yet")
+        yield finding("config", "warn", f"{name} is accepted, but what it configures is not built yet")
     for group in sorted(home.groups.glob("*/group.toml")):
         for name in not_built(load_group(home, group.parent.name)):
-            yield finding("config", "warn", f"[{name}] in {group} is accepted, but not built yet")
+            yield finding("config", "warn", f"{name} in {group} is accepted, but not built yet")
+    choose_backend(config.sandbox.backend, home.root)  # raises where no daemon would start
 
 
 def _sandbox(home: Home) -> Iterator[Finding]:
@@ -113,8 +115,8 @@ def _daemon(home: Home) -> Iterator[Finding]:
         return
     try:
         lock.acquire()
-    except ClawdError as busy:
-        yield finding("daemon", "ok", busy.message)
+    except HomeBusy as busy:
+        yield finding("daemon", "ok", busy.message.removeprefix("another "))
     else:
         lock.release()
         yield finding("daemon", "ok", "no daemon runs now; clawd chat starts one for the time of a conversation")

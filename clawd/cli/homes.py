@@ -31,5 +31,5 @@ def check(options: Namespace, home: Home) -> int:
     elif found["ok"]:
         sys.stdout.write(f"{cell(str(file))} is valid\n")
     else:
-        table(found["errors"], ("where", "what", "hint"), "not valid")
+        table(found["errors"], ("where", "what", "hint"), "not valid", beneath=("what", "hint"))
     return 0 if found["ok"] else 1

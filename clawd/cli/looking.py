@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clawd.cli.clean import clean
-from clawd.cli.page import cell, console, give, say, settled, table, when, write_json
+from clawd.cli.page import COLOURS, cell, console, give, say, settled, table, when, write_json
 from clawd.config.home import Home
 
 _DELIVERY = ("id", "turn", "channel", "chat", "n", "kind", "state", "platform_id", "attempts", "error")
@@ -38,8 +38,26 @@ def doctor(options: Namespace, home: Home) -> int:
     if options.json:
         write_json(findings)
     else:
-        table(findings, ("level", "check", "message", "command"), "nothing was checked")
+        _say_findings(findings)
     return 1 if any(finding["level"] == "error" for finding in findings) else 0
+
+
+def _say_findings(findings: Sequence[dict[str, Any]]) -> None:
+    """One finding a line, and beneath it the command that mends it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    for column in (True, True, False):
+        grid.add_column(no_wrap=column, overflow="fold")
+    for each in findings:
+        message, command = cell(each["message"]), each["command"]
+        grid.add_row(
+            Text(each["level"], style=COLOURS[each["level"]]),
+            cell(each["check"]),
+            message + (f"\n→ {cell(command)}" if command else ""),
+        )
+    console().print(grid)
 
 
 def groups(options: Namespace, home: Home) -> int:
@@ -61,7 +79,7 @@ def messages(options: Namespace, home: Home) -> int:
     from clawd.commands import looking
 
     found = settled(looking.messages(home, options.group, options.state, options.limit))
-    give(found, options.json, _MESSAGE, "no messages")
+    give(found, options.json, _MESSAGE, "no messages", beneath=("reason",))
     return 0
 
 
@@ -78,9 +96,10 @@ def message(options: Namespace, home: Home) -> int:
         _say_block(part["origin"], None, part["text"])
     for step in found["steps"]:
         _say_block(step["role"], step.get("at"), step.get("content"), step.get("tool_calls"))
-    table(found["wakes"], ("id", "kind", "authority", "trust", "origin", "state", "why"), "no wakes")
+    wakes = ("id", "kind", "authority", "trust", "origin", "state", "why")
+    table(found["wakes"], wakes, "no wakes", beneath=("why",))
     sys.stdout.write("\n")
-    table(found["deliveries"], _DELIVERY, "no deliveries")
+    table(found["deliveries"], _DELIVERY, "no deliveries", beneath=("error",))
     return 0
 
 
@@ -100,7 +119,7 @@ def _say_block(
 def deliveries(options: Namespace, home: Home) -> int:
     from clawd.commands import looking
 
-    give(settled(looking.deliveries(home)), options.json, _DELIVERY, "no deliveries")
+    give(settled(looking.deliveries(home)), options.json, _DELIVERY, "no deliveries", beneath=("error",))
     return 0
 
 
@@ -108,7 +127,7 @@ def sessions(options: Namespace, home: Home) -> int:
     from clawd.commands import looking
 
     columns = ("session", "group", "messages", "bytes", "updated", "file")
-    give(settled(looking.sessions(home, options.group)), options.json, columns, "no sessions")
+    give(settled(looking.sessions(home, options.group)), options.json, columns, "no sessions", beneath=("file",))
     return 0
 
 

@@ -15,9 +15,10 @@ from clawd.cli.clean import clean
 if TYPE_CHECKING:
     from rich.console import Console
 
+_NOTHING = "–"
 _PIPE = 10_000  # columns of what is not a terminal: nothing is cut there
 _MOMENTS = frozenset(("received", "since", "updated"))
-_COLOURS = {
+COLOURS = {
     "error": "red",
     "warn": "yellow",
     "ok": "green",
@@ -55,42 +56,72 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def give(value: Any, as_json: bool, columns: Sequence[str] = (), empty: str = "nothing") -> None:
+def give(
+    value: Any, as_json: bool, columns: Sequence[str] = (), empty: str = "nothing", beneath: Sequence[str] = ()
+) -> None:
     """Print a result: a list as a table of `columns`, an object as lines."""
     if as_json:
         write_json(value)
     elif isinstance(value, list):
-        table(value, columns, empty)
+        table(value, columns, empty, beneath)
     else:
         sys.stdout.write("\n".join(lines(value)) + "\n")
 
 
-def table(rows: Sequence[dict[str, Any]], columns: Sequence[str], empty: str) -> None:
-    """One row an object. Says `empty` on standard error when there is none."""
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[str], empty: str, beneath: Sequence[str] = ()) -> None:
+    """One row an object. Says `empty` on standard error when there is none.
+
+    A terminal is narrow: there, columns in which nothing stands are left out, moments are short, and what a row has in
+    a column of `beneath` follows on lines of its own."""
     if not rows:
         say(empty)
         return
-    from rich.table import Table
+    from rich.cells import cell_len
+    from rich.padding import Padding
     from rich.text import Text
 
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        grid.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        words = [(when if column in _MOMENTS else cell)(row.get(column)) for column in columns]
-        grid.add_row(*(Text(word, style=_COLOURS.get(word, "")) for word in words))
-    console().print(grid)
+    narrow = sys.stdout.isatty()
+    moment = when_shortly if narrow else when
+    texts = [{column: (moment if column in _MOMENTS else cell)(row.get(column)) for column in columns} for row in rows]
+    shown = list(columns)
+    if narrow:
+        said = {column for text in texts for column, word in text.items() if word not in ("", _NOTHING)}
+        shown = [column for column in columns if column in said and column not in beneath]
+    widths = {column: max(cell_len(column), *(cell_len(text[column]) for text in texts)) for column in shown}
+
+    def line(words: dict[str, str], style: str = "") -> Text:
+        padded = Text()
+        for column in shown:
+            word = words[column]
+            padded.append(word, style=style or COLOURS.get(word, ""))
+            padded.append(" " * (widths[column] - cell_len(word) + 2))
+        padded.rstrip()
+        return padded
+
+    out = console()
+    out.print(line({column: column.replace("_", " ") for column in shown}, "bold"))
+    for text in texts:
+        out.print(line(text), soft_wrap=True)
+        for column in beneath:
+            if column not in shown and text[column] not in ("", _NOTHING):
+                out.print(Padding(Text(text[column], style="dim"), (0, 0, 0, 4)))
 
 
 def when(time: str | None) -> str:
     """A moment of the contract in the machine's own time zone, to the second."""
-    return f"{datetime.fromisoformat(time).astimezone():%Y-%m-%d %H:%M:%S}" if time else "–"
+    return f"{datetime.fromisoformat(time).astimezone():%Y-%m-%d %H:%M:%S}" if time else _NOTHING
+
+
+def when_shortly(time: str | None) -> str:
+    """The same as one says it: today by the clock alone."""
+    day, _, clock = when(time).partition(" ")
+    return clock if day == f"{datetime.now():%Y-%m-%d}" else f"{day} {clock[:5]}".rstrip()
 
 
 def cell(value: Any) -> str:
     """A value in a few words, clean."""
     if value is None or value == []:
-        return "–"
+        return _NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

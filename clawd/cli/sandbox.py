@@ -17,7 +17,7 @@ _PASSED = ("TERM", "COLORTERM", "LANG")
 
 def listing(options: Namespace, home: Home) -> int:
     columns = ("group", "run", "backend", "state", "id", "limits", "since")
-    give(writing.call(home, "sandbox.list"), options.json, columns, "no sandbox lives")
+    give(writing.call(home, "sandbox.list"), options.json, columns, "no sandbox lives", beneath=("id",))
     return 0
 
 

@@ -485,10 +485,13 @@ _LATER = (
     "speech",
     "distil",
 )
+_ENGINES = ("offline", "scripted")
 _GROUP_LATER = ("grants", "mounts", "watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
 
 
 def not_built(config: Config | GroupConfig) -> list[str]:
     """The tables and keys that are set although what they are for is not built yet."""
     later = _LATER if isinstance(config, Config) else _GROUP_LATER
-    return [name for name in later if name in config.model_fields_set and getattr(config, name)]
+    found = [f"[{name}]" for name in later if name in config.model_fields_set and getattr(config, name)]
+    engine = config.model.engine
+    return found if engine in _ENGINES else [*found, f'[model] engine = "{engine}"']

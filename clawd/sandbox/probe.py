@@ -31,7 +31,6 @@ OLDEST = (0, 8)  # of bwrap: the first with --disable-userns
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _TOOLS = ("/usr/bin/prlimit", "/usr/bin/setpriv", "/usr/bin/env", "/bin/sh")
 _CHECK = "import sys; assert sys.version_info >= (3, 9); import json, socket, threading, http.client"
-_DOCKER = "or use Docker: sandbox.backend = 'docker'"
 
 
 class Missing(SandboxUnavailable):
@@ -71,7 +70,7 @@ def find_bwrap(path: str = _SYSTEM_PATH, wheel: Path | None = None) -> Bwrap:
     raise Missing(
         "bubblewrap",
         "bubblewrap is not installed, and agents run only in a sandbox",
-        f"apt install bubblewrap, {_DOCKER}",
+        "apt install bubblewrap",
     )
 
 
@@ -86,9 +85,9 @@ def survey(install: str, agent: Path, path: str = _SYSTEM_PATH, wheel: Path | No
     """Find everything, and prove it by a sandbox in which Python starts. Blocks for some 0.1 s. Raises
     Missing."""
     if sys.platform != "linux":
-        raise Missing("bubblewrap", "bubblewrap sandboxes need Linux", "use Docker: sandbox.backend = 'docker'")
+        raise Missing("bubblewrap", "bubblewrap sandboxes need Linux", "run clawd on Linux")
     if missing := [tool for tool in _TOOLS if not os.access(tool, os.X_OK)]:
-        raise Missing("bubblewrap", f"{' and '.join(missing)} not found", f"apt install util-linux, {_DOCKER}")
+        raise Missing("bubblewrap", f"{' and '.join(missing)} not found", "apt install util-linux")
     bwrap, holder = find_bwrap(path, wheel), limits.find_holder(install)
     beside = [Path(name) for name in ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")]
     told = ""
@@ -142,18 +141,18 @@ def diagnose(told: str, switches: dict[str, str]) -> Missing:
         return Missing(
             "user namespaces",
             f"this machine does not let bubblewrap make user namespaces ({told.removeprefix('bwrap: ')})",
-            f"{hint or 'allow them'}, {_DOCKER}",
+            hint or "allow them (a container: run it with --security-opt seccomp=unconfined)",
         )
     if told.startswith("bwrap: ") and "execvp" not in told:
         return Missing(
             "bubblewrap",
             f"bubblewrap cannot make a sandbox here: {told.removeprefix('bwrap: ')}",
-            _DOCKER[3:],
+            "allow it, or run clawd where it is allowed",
         )
     return Missing(
         "python",
         f"no Python runs inside the sandbox ({told or 'none found'})",
-        f"apt install python3 (3.9 or later), {_DOCKER}",
+        "apt install python3 (3.9 or later)",
     )
 
 

@@ -110,7 +110,7 @@ def program(machine: str) -> bytes:
     if machine not in MACHINES:
         raise SandboxUnavailable(
             f"clawd has no system call filter for {machine} processors",
-            hint="use Docker: sandbox.backend = 'docker'",
+            hint="run clawd on another machine",
         )
     it = MACHINES[machine]
     code: list[tuple[int, int, str | int, str | int]] = [

@@ -56,7 +56,7 @@ class Counter:
 
     def _run(self, run: str) -> Run:
         found = self._dispatcher.run_of(run)
-        if found is None:
+        if found is None or found.killed:
             raise LeaseLost(f"run {run} is over")
         return found
 

@@ -259,9 +259,11 @@ class Dispatcher:
         if run.sandbox is None:
             run.look_again()
             return
+        run.killed = True
         try:
             await run.sandbox.kill()
         except SandboxUnavailable as error:
+            run.killed = False
             log.error("run %s of group %s: %s", run.id, run.group, error)
 
     async def _life(self, group: str) -> None:

@@ -58,6 +58,7 @@ class Run:
     last_worked: float = 0.0
     handed_out: int = 0
     ending: bool = False
+    killed: bool = False  # its processes die just now, one by one: what they still say of each other is not true
     dead: bool = False  # known, and its socket closed
     exec_count: int = 0
     refused: tuple[str, ...] = ()  # files of the group that are not shown, and why

@@ -201,11 +201,23 @@ def fork(listener: socket.socket, path: str) -> int:
         os._exit(1)
 
 
+def execute(argv: list[str]) -> None:
+    """Become a command; where that cannot be, end as a shell does: with a sentence, and 127 or 126."""
+    try:
+        os.execvp(argv[0], argv)
+    except FileNotFoundError:
+        sys.stderr.write(f"{argv[0]}: there is no such command in the sandbox\n")
+        sys.exit(127)
+    except OSError as error:
+        sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
+        sys.exit(126)
+
+
 def main(arguments: list[str]) -> None:
     listener = listen(protocol.FORWARDED_PORT)
     if arguments[:2] == ["--exec", "--"] and len(arguments) > 2:
         fork(listener, protocol.SOCKET)
-        os.execvp(arguments[2], arguments[2:])
+        execute(arguments[2:])
     Forwarder(listener, protocol.SOCKET).run()
 
 

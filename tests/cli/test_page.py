@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -17,6 +18,26 @@ def test_a_table_is_clean_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
         ["group", "n", "bindings"],
         ["a␛[2J", "–", "x,", "y"],
         ["[red]b" + "c" * 300, "1.5", "–"],
+    ]
+
+
+def test_a_terminal_gets_a_narrow_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    now = datetime.now().astimezone().replace(microsecond=0)
+    rows = [
+        {"id": 1, "empty": None, "received": now.isoformat(), "reason": None},
+        {"id": 23, "empty": [], "received": "2020-01-02T03:04:05+00:00", "reason": f"{'long ' * 11}words"},
+    ]
+    page.give(rows, False, ("id", "empty", "received", "reason"), beneath=("reason",))
+    then = datetime.fromisoformat(rows[1]["received"]).astimezone()  # type: ignore[arg-type]
+    out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert [line.rstrip() for line in out.splitlines()] == [
+        "id  received",
+        f"1   {now:%H:%M:%S}",
+        f"23  {then:%Y-%m-%d %H:%M}",
+        f"    {'long ' * 11}".rstrip(),
+        "    words",
     ]
 
 

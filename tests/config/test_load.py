@@ -10,7 +10,7 @@ import pytest
 from clawd.config.home import Home
 from clawd.config.load import check_file, load_config, load_group, machine_zone, merged, parse_group
 from clawd.config.places import line_of
-from clawd.config.schema import Config, GroupConfig, not_built
+from clawd.config.schema import Config, GroupConfig, ModelTable, not_built
 from clawd.errors import ConfigError, NotFound
 from clawd.resources import shipped
 
@@ -179,7 +179,8 @@ def test_every_table_of_the_contract_is_read(home: Home) -> None:
         ("anthropic", None),
         ("github", "owner"),
     ]
-    assert "services" in not_built(config) and "grants" in not_built(group)
+    assert "[services]" in not_built(config) and "[grants]" in not_built(group)
+    assert '[model] engine = "chat"' in not_built(Config(model=ModelTable(engine="chat")))
     assert not_built(Config()) == not_built(GroupConfig()) == []
 
 

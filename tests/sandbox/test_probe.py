@@ -80,7 +80,7 @@ def test_elsewhere_than_on_linux_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp
             {},
             "bubblewrap",
             "Can't mount proc",
-            "use Docker",
+            "where it is allowed",
         ),
         (
             "bwrap: execvp /usr/bin/prlimit: No such file",

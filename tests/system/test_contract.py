@@ -621,6 +621,13 @@ def test_a_command_runs_in_the_sandbox_on_our_streams_with_its_own_code(served: 
     assert (done.returncode, done.stdout, done.stderr) == (7, "in\n/group/work\nmain\n", "err\n")
 
 
+@pytest.mark.parametrize(("command", "code"), [("no-such-command", 127), ("/etc/passwd", 126)])
+def test_a_command_that_cannot_be_run_in_the_sandbox_ends_as_in_a_shell(served: Home, command: str, code: int) -> None:
+    done = served.cli("sandbox", "exec", "--", command)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(f"{command}: ") and done.stderr.count("\n") == 1
+
+
 def test_a_sandbox_is_listed_and_stopped(served: Home) -> None:
     assert served.cli("sandbox", "exec", "--group", "main", "--", "true").returncode == 0
     rows = served.json("sandbox", "list")
@@ -698,6 +705,13 @@ def test_every_table_is_taken_and_the_doctor_names_those_whose_room_is_not_built
     assert checked["ok"]
     warned = " ".join(row["message"] for row in found if row["level"] == "warn")
     assert all(name in warned for name in ("budget", "memory", "webhooks", "services", "profiles"))
+
+
+def test_the_doctor_names_a_backend_with_which_no_daemon_starts(plain: Home) -> None:
+    with edited(plain, '"bubblewrap"', '"docker"'):
+        found = printed(plain.cli("doctor", "--json"), code=1)
+        assert plain.cli("chat", "-m", "hello").returncode != 0
+    assert [(row["check"], row["command"] is not None) for row in found if row["level"] == "error"] == [("config", True)]
 
 
 def test_the_environment_overrides_a_key(plain: Home) -> None:

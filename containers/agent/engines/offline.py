@@ -36,8 +36,8 @@ HELP = """I am the offline engine: fixed rules, no language model. I understand:
   send: TEXT       I send TEXT as a message of its own
   send file: NAME  I send a file of work/
   help             this list"""
-UNKNOWN = """I am the offline engine: fixed rules, no language model. I do not understand that.
-Say "help" for what I do understand. For a real model, set `engine` of `[model]` in config.toml."""
+UNKNOWN = """I do not understand that. I am the offline engine: fixed rules, no language model.
+Say "help" for what I do understand."""
 _GREETINGS = ("hello", "hi", "hey", "good morning", "good afternoon", "good evening", "hallo", "moin")
 _SHOWN = 200
 
