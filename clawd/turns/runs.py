@@ -119,11 +119,13 @@ class Runs:
         backend: Backend,
         serve: Serve,
         limits: Callable[[str], SandboxLimits],
-        wrong: Callable[[str], list[str]] = lambda group: [],
+        wrong: Callable[[str], list[str]],
+        zone: Callable[[str], str],
     ) -> None:
-        """`wrong` gives sentences on a group's own config."""
+        """`wrong` gives sentences on a group's own config, `zone` its time zone."""
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
-        self.backend, self._serve, self._limits, self._wrong = backend, serve, limits, wrong
+        self.backend, self._serve, self._limits = backend, serve, limits
+        self._wrong, self._zone = wrong, zone
         self._told: dict[str, set[str]] = {}
 
     async def sweep(self, ours: Collection[str] = ()) -> list[str]:
@@ -152,6 +154,7 @@ class Runs:
             group_skills=folder.skills,
             skills=self._home.skills,
             limits=self._limits(group.name),
+            environment={"TZ": self._zone(group.name)},
         )
 
     async def new(self, group: str) -> Run:

@@ -621,6 +621,13 @@ def test_a_command_runs_in_the_sandbox_on_our_streams_with_its_own_code(served: 
     assert (done.returncode, done.stdout, done.stderr) == (7, "in\n/group/work\nmain\n", "err\n")
 
 
+def test_a_groups_time_zone_holds_in_its_sandbox(served: Home) -> None:
+    served.json("groups", "add", "tokyo")
+    served.json("groups", "set", "tokyo", "timezone", "Asia/Tokyo")
+    assert served.cli("sandbox", "exec", "--group", "tokyo", "--", "printenv", "TZ").stdout == "Asia/Tokyo\n"
+    served.json("sandbox", "stop", "tokyo")
+
+
 @pytest.mark.parametrize(("command", "code"), [("no-such-command", 127), ("/etc/passwd", 126)])
 def test_a_command_that_cannot_be_run_in_the_sandbox_ends_as_in_a_shell(served: Home, command: str, code: int) -> None:
     done = served.cli("sandbox", "exec", "--", command)
