@@ -170,6 +170,7 @@ class Daemon:
             self._serve_run,
             self._limits,
             self._wrong,
+            lambda group: self.config.for_group(group).timezone,
         )
         self.counter = Counter(
             dispatcher=self.dispatcher,

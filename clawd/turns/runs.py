@@ -127,11 +127,13 @@ class Runs:
         backend: Backend,
         serve: Serve,
         limits: Callable[[str], SandboxLimits],
-        wrong: Callable[[str], list[str]] = lambda group: [],
+        wrong: Callable[[str], list[str]],
+        zone: Callable[[str], str],
     ) -> None:
-        """`wrong` gives sentences on a group's own config."""
+        """`wrong` gives sentences on a group's own config, `zone` its time zone."""
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
-        self.backend, self._serve, self._limits, self._wrong = backend, serve, limits, wrong
+        self.backend, self._serve, self._limits = backend, serve, limits
+        self._wrong, self._zone = wrong, zone
         self._told: dict[str, set[str]] = {}
 
     async def sweep(self, ours: Collection[str] = ()) -> list[str]:
@@ -148,9 +150,46 @@ class Runs:
                 await self._ledger.insist(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
         return [row["id"] for row in left if row["id"] not in dead]
 
+<<<<<<< HEAD
     def new(self, group: str) -> Run:
         """A run of which nobody knows yet."""
         return Run(new_id(), group, secrets.token_urlsafe(32), self.backend.name, rfc3339(self._clock.now()))
+=======
+    def spec(self, group: GroupRow, run: str) -> RunSpec:
+        folder = self._home.group(group.folder)
+        return RunSpec(
+            run=run,
+            group=group.name,
+            uid=UID_BASE + group.number if os.geteuid() == 0 else None,
+            directory=self._runtime / run,
+            work=folder.work,
+            inbox=folder.inbox,
+            group_skills=folder.skills,
+            skills=self._home.skills,
+            limits=self._limits(group.name),
+            environment={"TZ": self._zone(group.name)},
+        )
+
+    async def new(self, group: str) -> Run:
+        """A run that the ledger knows, before its sandbox is started."""
+        row = await self._ledger.do(lambda tx: groups.get(tx, group))
+        id, token = new_id(), secrets.token_urlsafe(32)
+        run = Run(id, group, self.spec(row, id), token, backend=self.backend.name, began=rfc3339(self._clock.now()))
+        await self._ledger.do(
+            lambda tx: runs.begin(
+                tx,
+                id,
+                group,
+                backend=self.backend.name,
+                directory=str(run.spec.directory),
+                uid=run.spec.uid,
+                token_hash=token_hash(token),
+                authority=row.authority,
+                now=rfc3339(self._clock.now()),
+            )
+        )
+        return run
+>>>>>>> sys-user
 
     async def live(self, run: Run, on_ready: Callable[[Run], None]) -> Exit:
         """One life: sandbox, socket, hello, work, death. Returns when the sandbox is known dead and the socket closed.
