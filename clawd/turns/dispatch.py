@@ -16,8 +16,7 @@ from typing import Any
 import anyio
 
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, SandboxUnavailable, UnsafePath
-from clawd.files import walk_beneath
+from clawd.errors import ClawdError, SandboxUnavailable
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
@@ -25,11 +24,10 @@ from clawd.locks import KeyedLocks
 from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
-from clawd.turns import leases
-from clawd.turns.leases import LiveTurn
 from clawd.turns.record import Recorder
 from clawd.turns.runs import Run, Runs
 from clawd.turns.slots import TURNS_A_TERM, Place, decide
+from clawd.turns.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ END_S = 5.0  # at the end: how long what was just being made may take to notice
 
 
 class Dispatcher:
-    """Places, lives and limits of runs. `runs` is set by whoever builds both: a run's socket needs the
+    """Places and lives of runs. `runs` is set by whoever builds both: a run's socket needs the
     counter."""
 
     def __init__(
@@ -186,7 +184,7 @@ class Dispatcher:
         """A stop was committed for this turn: say so to its runner."""
         for run in self.active.values():
             if (live := run.live.get(turn)) is not None:
-                self._ask_to_stop(run, live, None)
+                run.ask_to_stop(live, self._clock.monotonic(), None)
 
     def run_of(self, id: str) -> Run | None:
         return next((run for run in self.active.values() if run.id == id), None)
@@ -342,7 +340,8 @@ class Dispatcher:
 
     def _on_ready(self, run: Run) -> None:
         run.last_worked = self._clock.monotonic()
-        self._tasks.start_soon(self._watch, run, name=f"watch {run.group}")
+        watch = Watch(run, self._clock, self._warm_seconds, self._kill)
+        self._tasks.start_soon(watch.until_gone, name=f"watch {run.group}")
         self._signals.emit(News("run", group=run.group, data={"run": run.id, "state": "ready"}))
 
     async def _after(self, group: str, trouble: Exception | None) -> None:
@@ -417,87 +416,6 @@ class Dispatcher:
         self._signals.emit(News("held", group=group, data={"reason": reason}))
         if group not in self._holding:  # the disk was full, say, and it took so long
             await self._release(group)
-
-    # ── what a run may do ──
-
-    async def _watch(self, run: Run) -> None:
-        """While the run lives: its turns' leases and limits, the size of work/, and how long it is kept
-        warm."""
-        while not run.gone.is_set():
-            run.watch_news = anyio.Event()
-            try:
-                pause = await self._look(run)
-            except Exception:  # a defect of ours leaves the leases watched
-                log.exception("group %s could not be looked at", run.group)
-                pause = leases.LOOK_S
-            run.resting = not run.live
-            with anyio.move_on_after(pause):
-                await run.watch_news.wait()
-            run.resting = False
-
-    async def _look(self, run: Run) -> float:
-        """What its turns and the run itself are due. Gives seconds until the next look."""
-        now = self._clock.monotonic()
-        if run.live:
-            lost = [live for live in run.live.values() if self._judge(run, live, now)]
-            for live in lost:
-                live.why = live.why or "its runner did not answer"
-                log.warning("turn %s of group %s: %s", live.turn, run.group, live.why)
-            if lost:
-                await self._kill(run)
-            else:
-                await self._look_at_work(run)
-            now = self._clock.monotonic()
-            return min((leases.next_look(live, now) for live in run.live.values()), default=0.05)
-        left = run.last_worked + self._warm_seconds(run.group) - now
-        used = run.asking or run.wanted or run.exec_count
-        if not run.asking and (run.ending or (left <= 0 and not used)):
-            await self._kill(run)
-        return left if left > 0 else leases.LOOK_S
-
-    def _judge(self, run: Run, live: LiveTurn, now: float) -> bool:
-        """Do what a live turn is due, but for the last: whether its sandbox must end."""
-        verdict = leases.verdict(live, now)
-        if verdict == "unconfirmed":
-            run.nudge()
-        elif verdict == "late":
-            self._ask_to_stop(run, live, "it took longer than a turn may")
-        return verdict in ("lost", "stuck")
-
-    async def _look_at_work(self, run: Run) -> None:
-        """Over the limits of work/ a turn is stopped. One that finds it so may still make it smaller: what is there
-        then is allowed, and any growth beyond it is not, until it is within the limits again."""
-        limits = run.spec.limits
-
-        def measure() -> tuple[int, int]:
-            size = count = 0
-            try:
-                for _, status in walk_beneath(run.spec.work):
-                    size, count = size + status.st_blocks * 512, count + 1
-            except (UnsafePath, OSError):  # it cannot be counted: nested too deep, say
-                count = limits.work_files + 1
-            return size, count
-
-        size, count = await anyio.to_thread.run_sync(measure)
-        if size <= limits.work_bytes and count <= limits.work_files:
-            run.work_full, run.work_allowed = False, None
-            return
-        if run.work_full and run.work_allowed is None:
-            run.work_allowed = size, count
-        run.work_full = True
-        if run.work_allowed is not None and size <= run.work_allowed[0] and count <= run.work_allowed[1]:
-            return
-        allowed = f"{limits.work_bytes >> 20} MB, {limits.work_files} files"
-        for live in list(run.live.values()):
-            if live.stopping is None:
-                why = f"the group's work/ is over its limit ({allowed}); remove something from it"
-                self._ask_to_stop(run, live, why)
-
-    def _ask_to_stop(self, run: Run, live: LiveTurn, why: str | None) -> None:
-        live.stopping = self._clock.monotonic()
-        live.why = why
-        run.control_news.set()
-        run.look_again()
 
     def ended(self, ended: ends.Ended, to: Address, group: str) -> None:
         """Both projections start: the record, and the delivery."""

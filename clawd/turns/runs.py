@@ -66,8 +66,6 @@ class Run:
     exec_count: int = 0
     refused: tuple[str, ...] = ()  # files of the group that are not shown, and why
     work: tuple[int, int] | None = None  # which directory `work/` was when it was mounted
-    work_full: bool = True  # work/ was over its limit at the last look, or nobody looked yet
-    work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that were found so
     shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
 
     @property
@@ -84,6 +82,12 @@ class Run:
     def controls(self) -> list[Control]:
         """What live turns must be told: for as long as they live, so that a lost answer loses nothing."""
         return [Control(live.turn, "stop") for live in self.live.values() if live.stopping is not None]
+
+    def ask_to_stop(self, live: LiveTurn, now: float, why: str | None) -> None:
+        """A live turn is to end: for `why`, or because somebody asked for it."""
+        live.stopping, live.why = now, why
+        self.control_news.set()
+        self.look_again()
 
     def look_again(self) -> None:
         """Something changed that the run's watch should not sleep through."""

@@ -129,7 +129,7 @@ def test_a_full_disk_refuses_with_a_sentence_and_all_goes_on_when_there_is_room(
 def test_a_disk_that_fills_up_in_mid_stream_loses_and_doubles_nothing(small: tuple[Ground, Disk]) -> None:
     home, disk = small
     accepted, refused = list[str](), list[str]()
-    half = threading.Event()
+    half, full = threading.Event(), threading.Event()
 
     def stream() -> None:
         for number in range(40):
@@ -145,11 +145,14 @@ def test_a_disk_that_fills_up_in_mid_stream_loses_and_doubles_nothing(small: tup
             accepted.append(text)
             if number == 10:
                 half.set()
+            if number == 30:  # the rest comes when the disk is full
+                full.wait(60)
 
     thread = threading.Thread(target=stream)
     thread.start()
     half.wait(60)
     disk.fill()
+    full.set()
     until(lambda: refused or not thread.is_alive())
     disk.free()
     thread.join(100)
@@ -567,7 +570,7 @@ def test_a_home_whose_path_is_long_and_strange_works_as_any_other(home: Ground) 
     strange = home.root.with_name("a home  with ünïcödé, 'quotes' and $signs " + "x" * 100)
     home.root.rename(strange)
     home.root, home.layout = strange, type(home.layout)(strange)
-    assert len(str(home.layout.control_socket)) > 108
+    assert len(str(home.layout.state / "control.sock")) > 108
     home.start()
     assert home.reply("note: buy milk") == "Noted: buy milk"
     assert "buy milk" in (home.layout.group("main").work / "notes.md").read_text()

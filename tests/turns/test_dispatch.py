@@ -11,6 +11,7 @@ from clawd.model import Final, Lease, Offer
 from clawd.trust import Role
 from clawd.turns import dispatch
 from clawd.turns.slots import TURNS_A_TERM
+from clawd.turns.watch import Watch
 from tests.turns.conftest import Ground, answer, opened
 
 pytestmark = pytest.mark.anyio
@@ -204,7 +205,7 @@ async def test_a_look_that_fails_leaves_the_leases_watched(tmp_path: Path, monke
         async def fail(run: object) -> None:
             raise RuntimeError("a defect")
 
-        monkeypatch.setattr(ground.dispatcher, "_look_at_work", fail)
+        monkeypatch.setattr(Watch, "look_at_work", fail)
         await ground.until(lambda: run.live)
         ground.pass_time(1)
         await anyio.sleep(0.05)

@@ -1,0 +1,100 @@
+"""The watch over one run: its turns' leases and limits, the size of work/, and how long it is kept warm."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from clawd.clock import Clock
+from clawd.errors import UnsafePath
+from clawd.files import walk_beneath
+from clawd.turns import leases
+from clawd.turns.leases import LiveTurn
+from clawd.turns.runs import Run
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Looks at a run whenever something is due or has changed. `kill` has its sandbox ended, whatever comes of it."""
+
+    def __init__(
+        self, run: Run, clock: Clock, warm_seconds: Callable[[str], float], kill: Callable[[Run], Awaitable[None]]
+    ) -> None:
+        self._run, self._clock, self._warm_seconds, self._kill = run, clock, warm_seconds, kill
+        self._work_full = True  # work/ was over its limit at the last look, or nobody looked yet
+        self._work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that were found so
+
+    async def until_gone(self) -> None:
+        run = self._run
+        while not run.gone.is_set():
+            run.watch_news = anyio.Event()
+            try:
+                pause = await self.look()
+            except Exception:  # a defect of ours leaves the leases watched
+                log.exception("group %s could not be looked at", run.group)
+                pause = leases.LOOK_S
+            run.resting = not run.live
+            with anyio.move_on_after(pause):
+                await run.watch_news.wait()
+            run.resting = False
+
+    async def look(self) -> float:
+        """Do what its turns and the run itself are due. Gives seconds until the next look."""
+        run, now = self._run, self._clock.monotonic()
+        if run.live:
+            lost = [live for live in run.live.values() if self._judge(live, now)]
+            for live in lost:
+                live.why = live.why or "its runner did not answer"
+                log.warning("turn %s of group %s: %s", live.turn, run.group, live.why)
+            if lost:
+                await self._kill(run)
+            else:
+                await self.look_at_work()
+            now = self._clock.monotonic()
+            return min((leases.next_look(live, now) for live in run.live.values()), default=0.05)
+        left = run.last_worked + self._warm_seconds(run.group) - now
+        used = run.wanted or run.exec_count
+        if not run.asking and (run.ending or (left <= 0 and not used)):
+            await self._kill(run)
+        return left if left > 0 else leases.LOOK_S
+
+    def _judge(self, live: LiveTurn, now: float) -> bool:
+        """Do what a live turn is due, but for the last: whether its sandbox must end."""
+        verdict = leases.verdict(live, now)
+        if verdict == "unconfirmed":
+            self._run.nudge()
+        elif verdict == "late":
+            self._run.ask_to_stop(live, now, "it took longer than a turn may")
+        return verdict in ("lost", "stuck")
+
+    async def look_at_work(self) -> None:
+        """Over the limits of work/ a turn is stopped. One that finds it so may still make it smaller: what is there
+        then is allowed, and any growth beyond it is not, until it is within the limits again."""
+        run, limits = self._run, self._run.spec.limits
+
+        def measure() -> tuple[int, int]:
+            size = count = 0
+            try:
+                for _, status in walk_beneath(run.spec.work):
+                    size, count = size + status.st_blocks * 512, count + 1
+            except (UnsafePath, OSError):  # it cannot be counted: nested too deep, say
+                count = limits.work_files + 1
+            return size, count
+
+        size, count = await anyio.to_thread.run_sync(measure)
+        if size <= limits.work_bytes and count <= limits.work_files:
+            self._work_full, self._work_allowed = False, None
+            return
+        if self._work_full and self._work_allowed is None:
+            self._work_allowed = size, count
+        self._work_full = True
+        if self._work_allowed is not None and size <= self._work_allowed[0] and count <= self._work_allowed[1]:
+            return
+        allowed = f"{limits.work_bytes >> 20} MB, {limits.work_files} files"
+        why = f"the group's work/ is over its limit ({allowed}); remove something from it"
+        for live in run.live.values():
+            if live.stopping is None:
+                run.ask_to_stop(live, self._clock.monotonic(), why)
