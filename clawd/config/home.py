@@ -95,10 +95,6 @@ class Home:
         return self.state / "lock"
 
     @property
-    def control_socket(self) -> Path:
-        return self.state / "control.sock"
-
-    @property
     def log_file(self) -> Path:
         return self.state / "logs" / "clawd.jsonl"
 
