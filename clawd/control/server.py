@@ -50,7 +50,12 @@ class ControlServer:
                 async with anyio.create_task_group() as connections:
                     task_status.started()
                     while True:
-                        connection, _ = await loop.sock_accept(listener)
+                        try:
+                            connection, _ = await loop.sock_accept(listener)
+                        except OSError as error:  # too many open files, say: what is open may end
+                            log.error("control socket: nothing can be accepted just now: %s", error)
+                            await anyio.sleep(1)
+                            continue
                         connections.start_soon(self._connection, connection)
             finally:
                 (self._directory / wire.NAME).unlink(missing_ok=True)
