@@ -711,7 +711,9 @@ def test_the_doctor_names_a_backend_with_which_no_daemon_starts(plain: Home) -> 
     with edited(plain, '"bubblewrap"', '"docker"'):
         found = printed(plain.cli("doctor", "--json"), code=1)
         assert plain.cli("chat", "-m", "hello").returncode != 0
-    assert [(row["check"], row["command"] is not None) for row in found if row["level"] == "error"] == [("config", True)]
+    assert [(row["check"], row["command"] is not None) for row in found if row["level"] == "error"] == [
+        ("config", True)
+    ]
 
 
 def test_the_environment_overrides_a_key(plain: Home) -> None:
