@@ -56,6 +56,7 @@ from clawd.turns.runs import Run, Runs
 
 logger = logging.getLogger(__name__)
 
+SECOND_HELLO = "a process of its sandbox played the runner"
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 3.0
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
@@ -111,6 +112,8 @@ class Daemon:
             self.tasks = Tasks(tasks)
             self._build(self.tasks)
             await self._adopt_folders()
+            self.tasks.start_soon(self._troubles, name="troubles")
+            await self.intake.carry_out_open()
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
@@ -119,13 +122,12 @@ class Daemon:
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 tasks.start_soon(
-                    supervise, part, self._channel(adapter), self.clock, self.tell_owner, name=f"channel {name}"
+                    supervise, part, self._channel(adapter), self.clock, self._tell_soon, name=f"channel {name}"
                 )
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
             self.tasks.start_soon(self._reloads, name="reloads")
-            self.tasks.start_soon(self._troubles, name="troubles")
             await self._until_ended(until_closed)
             await self._end()
             tasks.cancel_scope.cancel()
@@ -145,7 +147,7 @@ class Daemon:
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
-        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.recorded(group))
+        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.wake(group))
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -168,6 +170,7 @@ class Daemon:
             self._serve_run,
             self._limits,
             self._wrong,
+            lambda group: self.config.for_group(group).timezone,
         )
         self.counter = Counter(
             dispatcher=self.dispatcher,
@@ -242,7 +245,7 @@ class Daemon:
             tools=tools.built_in(),
             context=context,
             token_ok=lambda _, token: secrets.compare_digest(token.encode(), run.token.encode()),
-            on_second_hello=lambda: self.tasks.start_soon(self.dispatcher.end_run, run.group),
+            on_second_hello=lambda: self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO),
         ):
             yield
 
@@ -287,12 +290,15 @@ class Daemon:
         logger.error("%s", text)
         to = Address("terminal", "", "main", "")
         now = rfc3339(self.clock.now())
-        await self.ledger.do(
+        await self.ledger.insist(
             lambda tx: deliveries.enqueue(
                 tx, to, session="terminal:main", kind="notice", text=text, now=now, limit=4000
             )
         )
         self.outbox.wake(to)
+
+    def _tell_soon(self, text: str) -> None:
+        self.tasks.start_soon(self.tell_owner, text)
 
     async def status(self, params: dict[str, Any]) -> dict[str, Any]:
         names = await self.ledger.do(groups.every)
@@ -338,7 +344,7 @@ class Daemon:
             try:
                 folder_name(entry.name)
                 await self.operations.make_group(entry.name)
-            except ClawdError as error:
+            except (ClawdError, OSError) as error:
                 logger.warning("groups/%s is no group: %s", entry.name, error)
 
     async def _reload(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -350,7 +356,7 @@ class Daemon:
             async for _ in hangups:
                 try:
                     logger.info("config reloaded: %s", self.config.reload())
-                except ConfigError as error:
+                except (ClawdError, OSError) as error:
                     await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
 
     async def _until_ended(self, until_closed: int | None) -> None:

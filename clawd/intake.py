@@ -171,32 +171,41 @@ class Intake:
                 held="rate" if wait else None,
             )
 
-        accepted = await self._ledger.do(accept)
-        if not accepted.fresh:
-            return Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, fresh=False)
-        faults.passing("received")
-        data = {"message": accepted.seq, "state": accepted.state}
-        self._signals.emit(News("message", place.group, accepted.session, data))
-        told = None
-        if command is not None:
-            await self.carry_out(accepted.seq)
-        elif wait:
-            told = f"That is more than {RATE_MESSAGES} messages a minute; this one is kept and taken in {wait:.0f} s."
-            self._tasks.start_soon(self._release_later, accepted.seq, incoming.sender, place.group, wait)
-        else:
-            if accepted.merged:
-                told = "Many messages wait already; this one will be answered together with the last of them."
-            self._wake(place.group)
+        # What is durable must be carried on, also when whoever sent it goes away meanwhile.
+        with anyio.CancelScope(shield=True):
+            accepted = await self._ledger.do(accept)
+            if not accepted.fresh:
+                return Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, fresh=False)
+            faults.passing("received")
+            data = {"message": accepted.seq, "state": accepted.state}
+            self._signals.emit(News("message", place.group, accepted.session, data))
+            told = None
+            if command is not None:
+                await self.carry_out(accepted.seq)
+            elif wait:
+                told = (
+                    f"That is more than {RATE_MESSAGES} messages a minute; this one is kept and taken in {wait:.0f} s."
+                )
+                self._tasks.start_soon(self._release_later, accepted.seq, incoming.sender, place.group, wait)
+            else:
+                if accepted.merged:
+                    told = "Many messages wait already; this one will be answered together with the last of them."
+                self._wake(place.group)
         return Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, told)
 
-    async def recover(self) -> None:
-        """After a restart: commands that were accepted are carried out, held messages wait their turn again."""
+    async def carry_out_open(self) -> None:
+        """After a restart, before any turn goes on: a `/stop` that was accepted holds."""
         for seq in await self._ledger.do(inbound.open_commands):
-            await self.carry_out(seq)
-        for seq, sender, _ in await self._ledger.do(inbound.held_for_rate):
-            row = await self._ledger.do(lambda tx, seq=seq: _message(tx, seq))  # type: ignore[misc]
-            wait = self._rates.wait(sender)
-            self._tasks.start_soon(self._release_later, seq, sender, row["grp"], wait)
+            try:
+                await self.carry_out(seq)
+            except Exception:
+                log.exception("command %s could not be carried out", seq)
+
+    async def recover(self) -> None:
+        """After a restart: held messages wait their turn again."""
+        for row in await self._ledger.do(inbound.held_for_rate):
+            wait = self._rates.wait(row["sender"])
+            self._tasks.start_soon(self._release_later, row["seq"], row["sender"], row["grp"], wait)
 
     async def _release_later(self, seq: int, sender: str, group: str, wait: float) -> None:
         while wait:

@@ -30,8 +30,10 @@ class Subscription:
     def __init__(self, limit: int) -> None:
         self._items: deque[News] = deque(maxlen=limit)
         self._event = anyio.Event()
+        self._missed = False
 
     def put(self, news: News) -> None:
+        self._missed = self._missed or len(self._items) == self._items.maxlen
         self._items.append(news)
         self._event.set()
 
@@ -40,6 +42,11 @@ class Subscription:
         taken = list(self._items)
         self._items.clear()
         return taken
+
+    def missed(self) -> bool:
+        """Whether news was lost since this was last asked."""
+        missed, self._missed = self._missed, False
+        return missed
 
     def __aiter__(self) -> Subscription:
         return self

@@ -37,9 +37,7 @@ def is_degraded(failures: deque[float], now: float) -> bool:
     return len(failures) == DEGRADED_FAILURES and now - failures[0] <= DEGRADED_WINDOW_S
 
 
-async def supervise(
-    part: Part, work: Callable[[], Awaitable[None]], clock: Clock, told: Callable[[str], Awaitable[None]]
-) -> None:
+async def supervise(part: Part, work: Callable[[], Awaitable[None]], clock: Clock, told: Callable[[str], None]) -> None:
     """Run `work` for ever. Cancellation passes through; every other failure is logged and tried again; ten in ten
     minutes mark the part degraded, which `told` says once."""
     in_a_row = 0
@@ -48,6 +46,7 @@ async def supervise(
         part.state = "live"
         try:
             await work()
+            part.state = "dead"
             return
         except Exception as error:
             now = clock.monotonic()
@@ -57,6 +56,6 @@ async def supervise(
             log.exception("%s failed", part.name)
             if is_degraded(part.failures, now):
                 part.state = "degraded"
-                await told(f"{part.name} fails again and again: {part.error}")
+                told(f"{part.name} fails again and again: {part.error}")
                 part.failures.clear()
         await anyio.sleep(backoff(in_a_row, random.random()))

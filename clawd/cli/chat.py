@@ -53,7 +53,11 @@ def chat(options: Namespace, home: Home) -> int:
     if not text.strip():
         raise UsageError("the message is empty")
     with companion(home, say) as beside:
-        return asyncio.run(_once(home, beside, opening, text, options))
+        try:
+            return asyncio.run(_once(home, beside, opening, text, options))
+        except KeyboardInterrupt:
+            say("clawd: you left; what was sent is kept and will be answered (clawd messages list)")
+            raise
 
 
 def _unicode(text: str) -> str:
@@ -171,9 +175,6 @@ class Talk:
         try:
             running = self._submit(self._start())
             running.result()
-            if self._screen.live:
-                with_whom = f"talking to {self._opening['group']}"
-                self._screen.line(f"{with_whom} · /help · Ctrl-C stops a reply · Ctrl-D leaves", style="2")
             turn = self._turn if self._screen.live else self._piped
             while not self._leaving and (line := self._next()) is not None:
                 if line.strip() in _LEAVE:
@@ -282,6 +283,10 @@ class Talk:
                 self._noticed.add(data["turn"])
             if self._link is not None:
                 self._link.acknowledge([data["delivery"]])
+        elif kind == "opened":
+            if self._screen.live:
+                with_whom = f"talking to {self._opening['group']}"
+                self._screen.line(f"{with_whom} · /help · Ctrl-C stops a reply · Ctrl-D leaves", style="2")
         elif kind == "receipt":
             if data["told"]:
                 self._screen.line(data["told"])

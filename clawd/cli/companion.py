@@ -130,7 +130,7 @@ class Companion:
                 try:
                     process.wait(1)
                 except subprocess.TimeoutExpired:
-                    self._note("finishing what was begun …")
+                    self._note("finishing what was begun; what takes longer goes on the next time …")
                     process.wait(_END)
             except subprocess.TimeoutExpired:
                 process.kill()

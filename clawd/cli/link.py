@@ -35,8 +35,8 @@ class Sent:
 
 
 class Link:
-    """`run` keeps the conversation up; `on_event(kind, data)` hears everything but outcomes, in order, and
-    each receipt once."""
+    """`run` keeps the conversation up; `on_event(kind, data)` hears everything but outcomes, in order, first
+    that it is opened, and each receipt once."""
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Link:
                     for sent in self._open:
                         await self._send(client, sent)
                     if not self.opened.done():
+                        self._on_event("opened", group)
                         self.opened.set_result(group)
                     async for kind, data in client.events():
                         self._hear(kind, data)

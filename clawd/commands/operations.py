@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from clawd.clock import Clock, SystemClock, rfc3339
@@ -37,15 +40,7 @@ class Operations:
         self._home, self._ledger, self._clock, self._dispatcher = home, ledger, clock, dispatcher
 
     def table(self) -> dict[str, Operation]:
-        return {
-            "groups.add": self.add_group,
-            "groups.set": self.set_group,
-            "groups.clean": self.clean_group,
-            "groups.trust": self.trust_group,
-            "messages.retry": self.retry,
-            "sandbox.list": self.sandboxes,
-            "sandbox.stop": self.stop_sandbox,
-        }
+        return {name: partial(operation, self) for name, operation in _OPERATIONS.items()}
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
@@ -81,8 +76,11 @@ class Operations:
     async def clean_group(self, params: Params) -> Params:
         """A fresh work/, the old one kept aside, and the group's authority lifted again."""
         row = await self._known(params)
-        if self._dispatcher is not None:
-            await self._dispatcher.end_run(row.name)
+        async with self._dispatcher.without_run(row.name) if self._dispatcher is not None else nullcontext():
+            kept = await self._fresh_work(row)
+        return {"group": row.name, "kept": str(kept) if kept else None}
+
+    async def _fresh_work(self, row: groups.GroupRow) -> Path | None:
         work, kept = self._home.group(row.folder).work, None
         if work.is_symlink():
             raise ClawdError(f"{work} is a link; remove it by hand")
@@ -91,7 +89,7 @@ class Operations:
             work.rename(kept)
         ensure_group(self._home, row.folder)
         await self._ledger.do(lambda tx: groups.lift(tx, row.name))
-        return {"group": row.name, "kept": str(kept) if kept else None}
+        return kept
 
     async def trust_group(self, params: Params) -> Params:
         row = await self._known(params)
@@ -102,11 +100,10 @@ class Operations:
         id = params.get("id")
         if not isinstance(id, int):
             raise UsageError("id is missing")
-        turn = await self._ledger.do(lambda tx: ends.retry(tx, id, self._now()))
-        group = await self._ledger.do(lambda tx: turns.get(tx, turn)["grp"])
+        turn = await self._ledger.do(lambda tx: turns.get(tx, ends.retry(tx, id, self._now())))
         if self._dispatcher is not None:
-            self._dispatcher.wake(group)
-        return {"id": id, "turn": turn, "state": "received"}
+            self._dispatcher.wake(turn["grp"])
+        return {"id": id, "turn": turn["id"], "state": "received"}
 
     async def sandboxes(self, params: Params) -> list[Params]:
         return [] if self._dispatcher is None else self._dispatcher.sandboxes()
@@ -136,13 +133,15 @@ def offline(home: Home) -> dict[str, Operation]:
 
         return operation
 
-    names = (
-        "groups.add",
-        "groups.set",
-        "groups.clean",
-        "groups.trust",
-        "messages.retry",
-        "sandbox.list",
-        "sandbox.stop",
-    )
-    return {name: opened(name) for name in names}
+    return {name: opened(name) for name in _OPERATIONS}
+
+
+_OPERATIONS = {
+    "groups.add": Operations.add_group,
+    "groups.set": Operations.set_group,
+    "groups.clean": Operations.clean_group,
+    "groups.trust": Operations.trust_group,
+    "messages.retry": Operations.retry,
+    "sandbox.list": Operations.sandboxes,
+    "sandbox.stop": Operations.stop_sandbox,
+}

@@ -171,7 +171,7 @@ class Conversation:
         with self._host.signals.subscribe() as self._news:
             task_status.started()
             async for news in self._news:
-                if await self._forward(news):
+                if await self._forward(news) or self._news.missed():
                     await self._decide()
 
     async def _forward(self, news: News) -> bool:

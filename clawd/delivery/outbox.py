@@ -90,7 +90,7 @@ class Outbox:
     async def _step(self, row: Row) -> float | None:
         """Decide on a row, as it was when it was taken. Gives seconds to wait before the next one, or None."""
         adapter = self._channels.get(row["channel"])
-        message = self._outgoing(row)
+        message = outgoing(row, self._blobs)
         if row["state"] == "sending":  # since before a crash
             await self._decide(row, "doubt")
             return None
@@ -166,7 +166,7 @@ class Outbox:
         text = (
             f"An answer could not be delivered to {row['channel']}:{row['chat']}: {error}. It is delivery {row['id']}."
         )
-        await self._ledger.do(
+        await self._ledger.insist(
             lambda tx: deliveries.enqueue(
                 tx,
                 to,
@@ -178,9 +178,6 @@ class Outbox:
             )
         )
         self.wake(to)
-
-    def _outgoing(self, row: Row) -> Outgoing:
-        return outgoing(row, self._blobs)
 
 
 def outgoing(row: Row, blobs: Path) -> Outgoing:

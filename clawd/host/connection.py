@@ -14,8 +14,11 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
-from clawd.host.bodies import SCHEMA, Problem
+from clawd.host.bodies import CONNECTIONS, SCHEMA, Problem
 from clawd.host.peer import Peer, peer_of
+
+# Those beyond CONNECTIONS are told so when they ask; still more cost a descriptor each, and are cut at once.
+MOST_HELD = 2 * CONNECTIONS
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -41,6 +44,8 @@ class Connection(web.RequestHandler):
         self.peer = peer_of(cast(socket.socket, transport.get_extra_info("socket")))
         self.refusal = self._admit(self.peer)
         super().connection_made(transport)
+        if self._manager is not None and len(self._manager.connections) > MOST_HELD:
+            cast(asyncio.Transport, transport).abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _BATCH = 128
 _LONGEST_PAUSE = 5.0  # seconds between two tries to write what must be written
 _BALLAST_BYTES = 4 << 20
+_INDEX_BYTES = 64 << 10
 _QUICK_CHECK_BYTES = 32 << 20
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _KEY = {"inbound": "seq"}
@@ -286,7 +287,7 @@ def unwritable(path: Path, why: str) -> StorageError:
 def explained(error: sqlite3.Error, path: Path) -> Exception:
     """The sentence for what SQLite said."""
     text = str(error)
-    if _is_full(error):
+    if _is_full(error) or ("I/O error" in text and not _has_room(path)):
         return StorageError(
             f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost"
         )
@@ -302,6 +303,14 @@ def explained(error: sqlite3.Error, path: Path) -> Exception:
 
 def _is_full(error: sqlite3.Error) -> bool:
     return "full" in str(error)
+
+
+def _has_room(path: Path) -> bool:
+    """Whether the disk could hold SQLite's shared index; one that cannot shows as a mere I/O error."""
+    with suppress(OSError):
+        disk = os.statvfs(path.parent)
+        return disk.f_bavail * disk.f_frsize >= _INDEX_BYTES
+    return True
 
 
 def _settle(future: asyncio.Future[Any], outcome: tuple[Any, BaseException | None]) -> None:

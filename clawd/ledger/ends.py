@@ -163,8 +163,8 @@ def stop_waiting(tx: Transaction, session: str, now: str) -> list[int]:
     return [stopped(tx, row["id"], now).turn for row in rows]
 
 
-def hold(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[Ended]:
-    """Every queued turn of the group waits, with a reason that its chat is told once."""
+def hold(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[tuple[Row, Ended]]:
+    """Every queued turn of the group waits, with a reason that its chat is told once. Gives each row as it was."""
     held = []
     for row in tx.all(
         "SELECT * FROM turn WHERE grp = ? AND state = 'queued' AND recorded_at IS NULL ORDER BY id", group
@@ -187,7 +187,7 @@ def hold(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> l
                 limit=limit,
                 turn=row["id"],
             )
-        held.append(Ended(row["id"], row["session"], "held", made))
+        held.append((row, Ended(row["id"], row["session"], "held", made)))
     return held
 
 
@@ -214,8 +214,6 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
     if row["state"] != "failed" or row["turn"] is None:
         raise ClawdError(f"message {seq} is {row['state']}; only a failed one can be tried again")
     old = get(tx, row["turn"])
-    session = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING id", old["session"])
-    assert session is not None
     copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread")
     done = len(steps(tx, old["id"]))
     turn = tx.insert(

@@ -155,10 +155,9 @@ def release(tx: Transaction, seq: int, now: str) -> Accepted | None:
     return enqueue(tx, seq, now)
 
 
-def held_for_rate(tx: Transaction) -> list[tuple[int, str, str]]:
-    """(seq, sender, role) of every message that waits for its sender's rate, oldest first."""
-    rows = tx.all("SELECT seq, sender, role FROM inbound WHERE state = 'held' AND reason = 'rate' ORDER BY seq")
-    return [(row["seq"], row["sender"], row["role"]) for row in rows]
+def held_for_rate(tx: Transaction) -> list[Row]:
+    """Every message that waits for its sender's rate, oldest first."""
+    return tx.all("SELECT seq, sender, grp FROM inbound WHERE state = 'held' AND reason = 'rate' ORDER BY seq")
 
 
 def open_commands(tx: Transaction) -> list[int]:

@@ -102,12 +102,6 @@ def claim(tx: Transaction, run: str, group: str, worker: int, now: str, engine: 
     return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]), more)
 
 
-def reclaim(tx: Transaction, turn: int) -> Claim:
-    """The same claim once more, for the run that holds it: its first answer was lost."""
-    row = get(tx, turn)
-    return Claim(row, row["attempt"], Role(row["authority"]), row["taint"], wakes(tx, turn), steps(tx, turn))
-
-
 def wakes(tx: Transaction, turn: int) -> list[dict[str, Any]]:
     """The wakes of a turn in order, as the runner is shown them."""
     rows = tx.all(
@@ -199,10 +193,18 @@ def effect(
     return result
 
 
-def hand_over(tx: Transaction, lease: Lease, worker: int) -> None:
-    """A turn that was handed out and never confirmed goes to another worker of the same run: the old lease is void."""
-    check_lease(tx, lease)
+def has_effects(tx: Transaction, turn: int) -> bool:
+    """Whether a host tool did something in this turn: then an answer without words is no silence."""
+    return tx.one("SELECT 1 FROM effect WHERE turn = ? AND state = 'done'", turn) is not None
+
+
+def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
+    """A claim once more, whose first answer was lost, to the same worker or to another of the same run: then the old
+    lease is void."""
+    row = check_lease(tx, lease)
     tx.execute("UPDATE turn SET worker = ? WHERE id = ?", worker, lease.turn)
+    id = row["id"]
+    return Claim(row, row["attempt"], Role(row["authority"]), row["taint"], wakes(tx, id), steps(tx, id))
 
 
 def waiting(tx: Transaction, session: str) -> int:

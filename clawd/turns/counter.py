@@ -7,8 +7,10 @@ is in memory here can be lost at any moment; the ledger holds who claimed what.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import anyio
 
@@ -27,6 +29,9 @@ from clawd.turns import leases
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.leases import LiveTurn
 from clawd.turns.runs import Run
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 100 << 20
 
@@ -49,7 +54,7 @@ class Counter:
         self._dispatcher, self._ledger, self._clock, self._signals = dispatcher, ledger, clock, signals
         self._composer, self._blobs = composer, blobs
         self._text_limit, self._parallel = text_limit, parallel
-        self._asking: set[asyncio.Future[Offer | None]] = set()
+        self._doing: set[asyncio.Task[Any]] = set()
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
@@ -68,6 +73,14 @@ class Counter:
         live.heard, live.confirmed = self._clock.monotonic(), True
         return run, live
 
+    async def _whole(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Carry this to its end even if the connection that asked for it drops meanwhile: what was committed must be
+        known here too."""
+        task = asyncio.ensure_future(doing)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
+        return await asyncio.shield(task)
+
     async def hello(self, run: str, engine: str, version: str) -> dict[str, Any]:
         found = self._run(run)
         await self._ledger.do(lambda tx: run_rows.ready(tx, run))
@@ -76,43 +89,59 @@ class Counter:
 
     async def next_turn(self, run: str, worker: int, wait: float) -> Offer | None:
         found = self._run(run)
-        poll = found.polls[worker] = found.polls.get(worker, 0) + 1
-        until = self._clock.monotonic() + wait
-        while not found.gone.is_set() and (left := until - self._clock.monotonic()) > 0:
-            if found.ending or self._dispatcher.closing:
+        poll = found.polls[worker] = object()
+        try:
+            return await self._poll(found, worker, poll, self._clock.monotonic() + wait)
+        finally:
+            if found.polls.get(worker) is poll:
+                del found.polls[worker]
+
+    async def _poll(self, run: Run, worker: int, poll: object, until: float) -> Offer | None:
+        while not run.gone.is_set() and (left := until - self._clock.monotonic()) > 0:
+            if run.ending or self._dispatcher.closing:
                 with anyio.move_on_after(left):
-                    await found.gone.wait()
+                    await run.gone.wait()
                 return None
-            if found.polls[worker] != poll:  # the worker asked again: this answer would go nowhere
-                found.nudge()
+            if run.polls.get(worker) is not poll:  # the worker asked again: this answer would go nowhere
+                run.nudge()
                 return None
-            # Beside this request: a turn that is claimed while the connection drops must be known to be live.
-            asking = asyncio.ensure_future(self._offer(found, worker))
-            self._asking.add(asking)
-            asking.add_done_callback(self._asking.discard)
-            if (offer := await asyncio.shield(asking)) is not None:
+            if (offer := await self._whole(self._offer(run, worker))) is not None:
                 return offer
-            if found.maybe:
+            if run.maybe:
                 continue
-            if found.wanted and not found.live:
-                found.wanted = False
+            if not run.busy:
+                run.wanted = False
                 self._dispatcher.reconsider()
             event = anyio.Event()
-            found.waiters.append(event)
+            run.waiters.append(event)
             try:
                 with anyio.move_on_after(left):
                     await event.wait()
+            except BaseException:
+                if event.is_set():  # another worker is to hear of it
+                    run.nudge()
+                raise
             finally:
                 if not event.is_set():
-                    found.waiters.remove(event)
+                    run.waiters.remove(event)
         return None
 
     async def _offer(self, run: Run, worker: int) -> Offer | None:
+        run.asking += 1
+        try:
+            claim = await self._claim(run, worker)
+            return None if claim is None else await self._handed(run, claim, worker)
+        finally:
+            run.asking -= 1
+            if run.ending and not run.busy:
+                run.look_again()
+
+    async def _claim(self, run: Run, worker: int) -> turns.Claim | None:
+        """A turn for a worker: the one that it has, one that was handed out and went unheard, or a new one."""
         now = self._clock.monotonic()
         for live in run.live.values():
-            mine = live.worker == worker
-            if mine or (leases.verdict(live, now) == "unconfirmed"):
-                return await self._offer_again(run, live, worker)
+            if live.worker == worker or leases.verdict(live, now) == "unconfirmed":
+                return await self._claim_again(run, live, worker)
         if not run.maybe or self._dispatcher.must_rest(run):
             return None
         run.maybe = False  # what comes while the ledger is asked sets it again
@@ -123,6 +152,7 @@ class Counter:
             run.maybe = True
             raise
         if claim is None:
+            run.blocked = bool(run.live)
             return None
         faults.passing("claimed")
         if claim.more:
@@ -133,27 +163,35 @@ class Counter:
         if run.resting:
             run.look_again()
         self._dispatcher.tell(run.group, row["session"], row["id"], "claimed")
+        return claim
+
+    async def _claim_again(self, run: Run, live: LiveTurn, worker: int) -> turns.Claim | None:
+        old, heard = Lease(run.id, live.turn, live.attempt, live.worker), live.heard
+        # At once: no other worker is to take it too.
+        live.worker, live.heard, live.confirmed = worker, self._clock.monotonic(), False
+        try:
+            return await self._ledger.do(lambda tx: turns.hand_over(tx, old, worker))
+        except LeaseLost:  # it ended meanwhile
+            live.worker, live.heard = old.worker, heard
+            return None
+        except BaseException:
+            live.worker, live.heard = old.worker, heard
+            raise
+
+    async def _handed(self, run: Run, claim: turns.Claim, worker: int) -> Offer | None:
+        """The claim as the runner gets it. One that cannot be put together (a script is missing, say) is its turn's
+        end, told in its chat."""
         try:
             for sentence in self._dispatcher.runs.render(run):
-                await self._say(row, sentence)
+                await self._say(claim.turn, sentence)
             return self._composer.offer(claim)
         except ClawdError as error:
-            # The turn cannot be put together (a script is missing, say): that is the turn's end, told in its chat.
-            await self._fail(run, Lease(run.id, row["id"], claim.attempt, worker), error.message)
-            return None
-
-    async def _offer_again(self, run: Run, live: LiveTurn, worker: int) -> Offer:
-        old = Lease(run.id, live.turn, live.attempt, live.worker)
-
-        def read(tx: Transaction) -> turns.Claim:
-            if worker != old.worker:
-                turns.hand_over(tx, old, worker)
-            return turns.reclaim(tx, live.turn)
-
-        claim = await self._ledger.do(read)
-        live.worker, live.began, live.heard = worker, self._clock.monotonic(), self._clock.monotonic()
-        live.confirmed = False
-        return self._composer.offer(claim)
+            why = error.message
+        except Exception as error:
+            log.exception("turn %s cannot be put together", claim.turn["id"])
+            why = f"it could not be put together ({type(error).__name__}); this is a defect of clawd"
+        await self._fail(run, Lease(run.id, claim.turn["id"], claim.attempt, worker), why)
+        return None
 
     async def _say(self, row: Row, sentence: str) -> None:
         """A notice to a turn's chat, beside its answer."""
@@ -164,15 +202,19 @@ class Counter:
                 tx, to, session=row["session"], kind="notice", text=sentence, now=self._now(), limit=limit
             )
 
-        await self._ledger.do(say)
+        await self._ledger.insist(say)
         self._dispatcher.deliver(to)
 
     async def _fail(self, run: Run, lease: Lease, why: str) -> None:
-        row = await self._ledger.do(lambda tx: turns.get(tx, lease.turn))
-        limit = self._text_limit(row["channel"])
-        ended = await self._ledger.do(lambda tx: ends.fault(tx, lease.turn, why, self._now(), limit=limit, final=True))
-        self._forget(run, lease.turn)
-        await self._dispatcher.ended(ended, Address.of(row), run.group)
+        def end(tx: Transaction) -> tuple[Row, ends.Ended]:
+            row = turns.check_lease(tx, lease)
+            limit = self._text_limit(row["channel"])
+            return row, ends.fault(tx, lease.turn, why, self._now(), limit=limit, final=True)
+
+        with suppress(LeaseLost):  # its run ended meanwhile
+            row, ended = await self._ledger.insist(end)
+            self._forget(run, lease.turn)
+            self._dispatcher.ended(ended, Address.of(row), run.group)
 
     async def control(self, run: str, wait: float) -> list[Control]:
         found = self._run(run)
@@ -215,22 +257,36 @@ class Counter:
         act: Callable[[Transaction, int], dict[str, Any]],
     ) -> dict[str, Any]:
         self._live(lease)
-        result = await self._ledger.do(lambda tx: turns.effect(tx, lease, tool, arguments, nth, act))
-        row = await self._ledger.do(lambda tx: turns.get(tx, lease.turn))
+        return await self._whole(self._effect(lease, tool, arguments, nth, act))
+
+    async def _effect(
+        self,
+        lease: Lease,
+        tool: str,
+        arguments: dict[str, Any],
+        nth: int,
+        act: Callable[[Transaction, int], dict[str, Any]],
+    ) -> dict[str, Any]:
+        result, row = await self._ledger.do(
+            lambda tx: (turns.effect(tx, lease, tool, arguments, nth, act), turns.get(tx, lease.turn))
+        )
         self._dispatcher.deliver(Address.of(row))
         return result
 
     async def final(self, lease: Lease, final: Final) -> None:
+        await self._whole(self._final(lease, final))
+
+    async def _final(self, lease: Lease, final: Final) -> None:
         run = self._run(lease.run)
-        files, error = await self._keep_files(run, final)
         live = run.live.get(lease.turn)
-        ours = live.why if live is not None else None  # we asked it to stop, for a limit
+        files, error = await self._keep_files(run, final) if live is not None else ([], None)
+        ours = live.why if live is not None and live.stopping is not None else None  # we asked it to stop, for a limit
         now = self._now()
 
         def end(tx: Transaction) -> tuple[Row, ends.Ended]:
             row = turns.get(tx, lease.turn)
             limit = self._text_limit(row["channel"])
-            said = final.text.strip() or files or tx.one("SELECT 1 FROM delivery WHERE turn = ?", lease.turn)
+            said = final.text.strip() or files or turns.has_effects(tx, lease.turn)
             why = ours or error or (None if said else "the agent ended without an answer")
             if why is not None and row["state"] == "claimed" and not row["stop_requested"]:
                 turns.check_lease(tx, lease)
@@ -243,7 +299,7 @@ class Counter:
         if ended.state == "answered":
             faults.passing("answered")
         self._forget(run, lease.turn)
-        await self._dispatcher.ended(ended, Address.of(row), run.group)
+        self._dispatcher.ended(ended, Address.of(row), run.group)
 
     async def _keep_files(self, run: Run, final: Final) -> tuple[list[tuple[str, str]], str | None]:
         kept = []
@@ -259,5 +315,8 @@ class Counter:
     def _forget(self, run: Run, turn: int) -> None:
         run.live.pop(turn, None)
         run.last_worked = self._clock.monotonic()
-        if run.ending and not run.live:
+        if run.blocked and not run.live:
+            run.blocked = False
+            self._dispatcher.wake(run.group)
+        if run.ending and not run.busy:
             run.look_again()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, SandboxUnavailable, StorageError, UnsafePath
+from clawd.errors import ClawdError, SandboxUnavailable, UnsafePath
 from clawd.files import walk_beneath
 from clawd.ledger import ends, turns
-from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
@@ -31,10 +32,11 @@ from clawd.turns.slots import TURNS_A_TERM, Place, decide
 
 log = logging.getLogger(__name__)
 
-# A run that dies so often without finishing a turn is not started again at once: its turns are held.
+# Runs of a group that end one after another without having handed out a turn: then its turns are held.
 BARREN_LIVES = 3
 NOTICE_LIMIT = 4000  # every platform takes a notice of this size
 LONGEST_HOLD_S = RECONCILE_S = 60.0
+END_S = 5.0  # at the end: how long what was just being made may take to notice
 
 
 class Dispatcher:
@@ -59,12 +61,12 @@ class Dispatcher:
         self.deliver, self._text_limit = deliver, text_limit
         self._max_live, self._warm_seconds = max_live, warm_seconds
         self.runs: Runs
-        self.active: dict[str, Run | None] = {}
-        self._by_id: dict[str, Run] = {}
-        self._wanting: dict[str, None] = {}
-        self._barren: dict[str, int] = {}
+        self.active: dict[str, Run] = {}
+        self._wanting: dict[str, None] = {}  # groups that have no run, or one that ends, in their order
+        self._barred: set[str] = set()  # groups that must not have one just now
+        self._barren: dict[str, int] = {}  # lives of a group's runs, one after another, that handed out nothing
         self._holding: dict[str, str] = {}  # group → why its turns wait
-        self._failures: dict[str, int] = {}
+        self._sweeping = False
         self.closing = False
 
     # ── what the rooms above and beside it ask ──
@@ -75,7 +77,7 @@ class Dispatcher:
     async def recover(self) -> None:
         """After a restart: sandboxes that are left are ended, their turns go on, what ended is recorded."""
         if not await self._sweep():
-            self._tasks.start_soon(self._sweep_again, name="sweep")
+            self._sweep_later()
         for group in await self._ledger.do(ends.groups_held):
             await self._ledger.do(lambda tx, group=group: ends.release(tx, group))  # type: ignore[misc]
         for turn in await self._ledger.do(turns.to_record):
@@ -84,20 +86,38 @@ class Dispatcher:
             self.wake(group)
 
     async def _sweep(self) -> bool:
-        """End what an earlier daemon left and give its turns back. False when something would not die: its
-        turns stay claimed, because they are never started twice."""
-        alive = await self.runs.sweep(self._by_id)
-        for row in await self._ledger.insist(turns.orphaned):
-            ended = await self._ledger.insist(lambda tx, id=row["id"]: ends.requeue(tx, id, self._now()))  # type: ignore[misc]
-            await self.ended(ended, Address.of(row), row["grp"])
+        """End what is left of runs that are over, and give the turns of those known dead back. False when something
+        would not die: its turns stay claimed, because they are never started twice."""
+        ours = {run.id for run in self.active.values()}
+        try:
+            alive = await self.runs.sweep(ours)
+
+            def give_back(tx: Transaction) -> list[tuple[Row, ends.Ended]]:
+                lost = [row for row in turns.orphaned(tx) if row["run"] not in ours]
+                return [(row, ends.requeue(tx, row["id"], self._now())) for row in lost]
+
+            for row, ended in await self._ledger.insist(give_back):
+                self.ended(ended, Address.of(row), row["grp"])
+        except Exception:  # whatever it is: those turns wait, and that is said
+            log.exception("what earlier runs left could not be swept away")
+            return False
         if alive:
-            log.error("sandboxes of an earlier daemon do not end: %s", ", ".join(alive))
+            log.error("sandboxes do not end: %s", ", ".join(alive))
         return not alive
 
+    def _sweep_later(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            self._tasks.start_soon(self._sweep_again, name="sweep")
+
     async def _sweep_again(self) -> None:
-        await anyio.sleep(RECONCILE_S)
-        while not await self._sweep():
+        while True:
             await anyio.sleep(RECONCILE_S)
+            if await self._sweep():
+                break
+            what = "A sandbox does not end; the turns that it had wait for that. clawd sandbox list and ps may help."
+            self._signals.emit(News("trouble", data={"what": what}))
+        self._sweeping = False
 
     def wake(self, group: str) -> None:
         """A turn of this group may be claimable."""
@@ -113,40 +133,60 @@ class Dispatcher:
 
     async def ensure(self, group: str) -> Run:
         """The group's run, ready, started if there is none. Raises SandboxUnavailable."""
-        while True:
+        while not self.closing:
             run = self.active.get(group)
-            if run is not None and not run.ending:
+            if run is not None and run.ending:
+                await run.gone.wait()
+            elif run is not None:
                 await run.ready.wait()
-                if run.sandbox is not None and not run.gone.is_set():
-                    return run
-                raise SandboxUnavailable(f"the sandbox of group {group} did not start")
-            if group in self._holding:
+                if run.gone.is_set():
+                    raise SandboxUnavailable(f"the sandbox of group {group} did not start")
+                return run
+            elif group in self._holding:
                 raise SandboxUnavailable(self._holding[group])
-            self._wanting[group] = None
-            self._decide()
-            with self._signals.subscribe() as news:
-                if self.active.get(group) is None:
-                    async for each in news:
-                        if each.kind in ("run", "held") and each.group == group:
-                            break
+            else:
+                with self._signals.subscribe() as news:
+                    self.wake(group)
+                    if group not in self.active:
+                        async for each in news:
+                            if each.kind in ("run", "held") and each.group == group:
+                                break
+        raise SandboxUnavailable("clawd is ending")
 
-    async def end_run(self, group: str) -> bool:
-        """End the group's sandbox now; its turns are queued again. False when it has none."""
+    async def end_run(self, group: str, why: str | None = None) -> bool:
+        """End the group's sandbox now; its turns are queued again, and bear the fault if there is a `why`. False when
+        it has none. Raises SandboxUnavailable when it does not end."""
         run = self.active.get(group)
         if run is None:
             return False
+        for live in run.live.values():
+            live.why = live.why or why
         await self._kill(run)
         await run.gone.wait()
+        if not run.dead:
+            raise SandboxUnavailable(f"the sandbox of group {group} does not end")
         return True
+
+    @asynccontextmanager
+    async def without_run(self, group: str) -> AsyncIterator[None]:
+        """While this is open the group has no sandbox. Raises SandboxUnavailable when the one that it has does not
+        end."""
+        self._barred.add(group)
+        try:
+            await self.end_run(group)
+            yield
+        finally:
+            self._barred.discard(group)
+            self._decide()
 
     def stop_live(self, turn: int) -> None:
         """A stop was committed for this turn: say so to its runner."""
         for run in self.active.values():
-            if run is not None and (live := run.live.get(turn)) is not None:
+            if (live := run.live.get(turn)) is not None:
                 self._ask_to_stop(run, live, None)
 
     def run_of(self, id: str) -> Run | None:
-        return self._by_id.get(id)
+        return next((run for run in self.active.values() if run.id == id), None)
 
     def reconsider(self) -> None:
         """A run has become idle: a group that waits may take its place."""
@@ -158,7 +198,6 @@ class Dispatcher:
         has put another `work/` in the place of its own."""
         if not run.ending and self.runs.outlived(run):
             run.ending = True
-            run.look_again()
         elif self._wanting and run.handed_out >= TURNS_A_TERM and not run.ending:
             self._decide()
         return run.ending
@@ -166,22 +205,20 @@ class Dispatcher:
     async def close(self, grace: float) -> None:
         """Hand out nothing more, let live turns end for `grace` seconds, then end every sandbox."""
         self.closing = True
-        self._wanting.clear()
         with anyio.move_on_after(grace):
-            while any(run is not None and run.live for run in self.active.values()):
+            while any(run.busy for run in self.active.values()):
                 await anyio.sleep(0.02)
-        for run in list(self.active.values()):
-            if run is not None:
-                await self._kill(run)
-        while self.active:
-            await anyio.sleep(0.01)
+        async with anyio.create_task_group() as kills:
+            for run in self.active.values():
+                kills.start_soon(self._kill, run)
+        with anyio.move_on_after(END_S):
+            while self.active:
+                await anyio.sleep(0.01)
 
     def sandboxes(self) -> list[dict[str, Any]]:
         """Every living sandbox under the contract's names."""
         shown = []
         for group, run in self.active.items():
-            if run is None:
-                continue
             busy = "busy" if run.live else "ready" if run.ready.is_set() else "starting"
             shown.append(
                 {
@@ -224,6 +261,7 @@ class Dispatcher:
             run.exec_count -= 1
             run.last_worked = self._clock.monotonic()
             run.look_again()
+            self.reconsider()
 
     # ── places ──
 
@@ -233,83 +271,74 @@ class Dispatcher:
         places = [
             Place(
                 group,
-                live=1 if run is None else len(run.live) + run.wanted + run.exec_count,
-                handed_out=0 if run is None else run.handed_out,
-                last_worked=0.0 if run is None else run.last_worked,
-                ending=run is not None and run.ending,
+                live=len(run.live) + run.asking + run.wanted + run.exec_count,
+                handed_out=run.handed_out,
+                last_worked=run.last_worked,
+                ending=run.ending,
             )
             for group, run in self.active.items()
         ]
-        decision = decide(list(self._wanting), places, self._max_live())
+        decision = decide([group for group in self._wanting if group not in self._barred], places, self._max_live())
         for group in decision.start:
             del self._wanting[group]
-            self.active[group] = None
-            self._tasks.start_soon(self._life, group, name=f"run {group}")
+            run = self.active[group] = self.runs.new(group)
+            self._tasks.start_soon(self._life, run, name=f"run {group}")
         for group in decision.end:
-            if (run := self.active.get(group)) is not None:
-                run.ending = True
-                self._tasks.start_soon(self._kill, run)
+            self.active[group].ending = True
+            self._tasks.start_soon(self._kill, self.active[group])
         for group in decision.drain:
-            if (run := self.active.get(group)) is not None:
-                run.ending = True
-                run.look_again()
+            self.active[group].ending = True
+            self.active[group].look_again()
 
     async def _kill(self, run: Run) -> None:
+        """Have it ended; one that is just being made ends when it is there."""
         run.ending = True
         if run.sandbox is None:
-            run.look_again()
             return
         run.killed = True
         try:
             await run.sandbox.kill()
-        except SandboxUnavailable as error:
+        except (SandboxUnavailable, OSError) as error:
             run.killed = False
             log.error("run %s of group %s: %s", run.id, run.group, error)
+            run.undying.set()
 
-    async def _life(self, group: str) -> None:
-        run: Run | None = None
+    async def _life(self, run: Run) -> None:
         exit: Exit | None = None
         trouble: Exception | None = None
+        self._signals.emit(News("run", group=run.group, data={"run": run.id, "state": "starting"}))
         try:
-            run = await self.runs.new(group)
-            run.ending = self.closing
-            self.active[group] = run
-            self._by_id[run.id] = run
-            self._signals.emit(News("run", group=group, data={"run": run.id, "state": "starting"}))
             exit = await self.runs.live(run, self._on_ready)
-        except (ClawdError, OSError) as error:
-            trouble = error
-        except Exception as error:  # a defect of ours in one group's run is that group's trouble alone
-            log.exception("the run of group %s failed", group)
+        except Exception as error:  # one group's trouble alone, whatever it is
+            if not isinstance(error, ClawdError | OSError):
+                log.exception("the run of group %s failed", run.group)
             trouble = error
         with anyio.CancelScope(shield=True):
-            if run is not None:
-                await self._bury(run, f"its sandbox ended ({exit.reason if exit else trouble})")
-            self.active.pop(group, None)
-            if exit is not None and self._barren[group] >= BARREN_LIVES:
-                trouble = SandboxUnavailable(f"its sandbox ends at once, again and again: it {exit.reason}")
-        await self._after(group, trouble)
+            await self._bury(run, f"its sandbox ended ({exit.reason if exit else trouble})")
+        fruitless = not run.ending and not run.handed_out
+        barren = self._barren[run.group] = self._barren.get(run.group, 0) + 1 if fruitless else 0
+        if exit is not None and barren >= BARREN_LIVES:
+            trouble = SandboxUnavailable(f"its sandbox ends at once, again and again: it {exit.reason}")
+        await self._after(run.group, trouble)
 
     async def _bury(self, run: Run, why: str) -> None:
         """The run is over. Its turns are given back only if it is known dead: they are never started twice."""
-        if run.dead:
-            try:
+        try:
+            if run.dead:
                 await self._give_back(run, None if run.ending else why)
-            except StorageError as error:  # the daemon ends: the next one finds them
-                log.error("turns of run %s were not given back: %s", run.id, error)
-        else:
-            log.error("the sandbox of group %s (run %s) does not end; its turns wait for that", run.group, run.id)
-            self._tasks.start_soon(self._sweep_again, name="sweep")
-        fruitless = not run.ending and not run.handed_out
-        self._barren[run.group] = self._barren.get(run.group, 0) + 1 if fruitless else 0
-        del self._by_id[run.id]
+            else:
+                log.error("the sandbox of group %s (run %s) does not end; its turns wait for that", run.group, run.id)
+                self._sweep_later()
+        except Exception:
+            log.exception("the turns of run %s were not given back", run.id)
+            self._sweep_later()
+        del self.active[run.group]
         run.gone.set()
         run.ready.set()
         run.look_again()
 
     def _on_ready(self, run: Run) -> None:
         run.last_worked = self._clock.monotonic()
-        self._failures.pop(run.group, None)
         self._tasks.start_soon(self._watch, run, name=f"watch {run.group}")
         self._signals.emit(News("run", group=run.group, data={"run": run.id, "state": "ready"}))
 
@@ -319,94 +348,118 @@ class Dispatcher:
         if self.closing:
             return
         if trouble is not None:
-            self._tasks.start_soon(self._hold, group, trouble)
+            self._hold(group, trouble)
         elif group in await self._ledger.insist(turns.waiting_groups):
-            self._wanting[group] = None
+            self.wake(group)
         self._decide()
 
     async def _give_back(self, run: Run, why: str | None) -> None:
         """The run is known dead: its turns are queued again, and those that are to blame bear the fault."""
-        rows = await self._ledger.insist(lambda tx: turns.claimed_by(tx, run.id))
-        for row in rows:
-            live = run.live.pop(row["id"], None)
-            blame = live.why if live is not None and live.why else why
-            limit = self._text_limit(row["channel"])
+        blamed = {live.turn: live.why for live in run.live.values() if live.why}
 
-            def give_back(
-                tx: Transaction, id: int = row["id"], blame: str | None = blame, limit: int = limit
-            ) -> ends.Ended:
-                if blame is None:
-                    return ends.requeue(tx, id, self._now())
-                return ends.fault(tx, id, blame, self._now(), limit=limit)
+        def give_back(tx: Transaction) -> list[tuple[Row, ends.Ended]]:
+            given = []
+            for row in turns.claimed_by(tx, run.id):
+                if (blame := blamed.get(row["id"], why)) is None:
+                    ended = ends.requeue(tx, row["id"], self._now())
+                else:
+                    limit = self._text_limit(row["channel"])
+                    ended = ends.fault(tx, row["id"], blame, self._now(), limit=limit)
+                given.append((row, ended))
+            return given
 
-            await self.ended(await self._ledger.insist(give_back), Address.of(row), row["grp"])
+        given = await self._ledger.insist(give_back)
+        run.live.clear()
+        for row, ended in given:
+            self.ended(ended, Address.of(row), row["grp"])
 
-    async def _hold(self, group: str, trouble: Exception) -> None:
+    # ── groups that can have none ──
+
+    def _hold(self, group: str, trouble: Exception) -> None:
         """No sandbox can be made: the group's turns wait, are told why once, and are tried again by and
         by."""
-        failures = self._failures[group] = self._failures.get(group, 0) + 1
-        self._holding[group] = str(trouble)
         log.error("group %s is held: %s", group, trouble)
-        await self._hold_turns(group)
-        pause = min(2.0 ** (failures - 1), LONGEST_HOLD_S)
+        self._wanting.pop(group, None)
+        self._holding[group] = str(trouble)
+        self._tasks.start_soon(self._hold_turns, group)
+        self._tasks.start_soon(self._try_again, group)
+
+    async def _try_again(self, group: str) -> None:
+        pause = min(2.0 ** min(self._barren[group] - 1, 6), LONGEST_HOLD_S)
         while True:
             await anyio.sleep(pause)
             try:
                 await self.runs.backend.check()
                 break
-            except SandboxUnavailable as error:
+            except Exception as error:
                 self._holding[group] = str(error)
                 pause = min(pause * 2, LONGEST_HOLD_S)
         del self._holding[group]
-        self._barren.pop(group, None)
+        await self._release(group)
+
+    async def _release(self, group: str) -> None:
         await self._ledger.insist(lambda tx: ends.release(tx, group))
         if group in await self._ledger.insist(turns.waiting_groups):
             self.wake(group)
 
     async def _hold_turns(self, group: str) -> None:
-        reason = self._holding[group]
-        for each in await self._ledger.insist(lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)):
-            if each.deliveries:
-                row = await self._ledger.insist(lambda tx, turn=each.turn: turns.get(tx, turn))  # type: ignore[misc]
+        if (reason := self._holding.get(group)) is None:
+            return  # who let go of them looked after this was asked
+        for row, ended in await self._ledger.insist(
+            lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)
+        ):
+            if ended.deliveries:
                 self.deliver(Address.of(row))
-            self.tell(group, each.session, each.turn, "held", {"reason": reason})
+            self.tell(group, ended.session, ended.turn, "held", {"reason": reason})
         self._signals.emit(News("held", group=group, data={"reason": reason}))
+        if group not in self._holding:  # the disk was full, say, and it took so long
+            await self._release(group)
+
+    # ── what a run may do ──
 
     async def _watch(self, run: Run) -> None:
         """While the run lives: its turns' leases and limits, the size of work/, and how long it is kept
         warm."""
         while not run.gone.is_set():
-            now = self._clock.monotonic()
-            if run.live:
-                pause = min(leases.next_look(live, now) for live in run.live.values())
-            elif run.ending:
-                await self._kill(run)
-                return
-            else:
-                pause = max(0.05, run.last_worked + self._warm_seconds(run.group) - now)
-            run.watch_news, run.resting = anyio.Event(), not run.live
+            run.watch_news = anyio.Event()
+            try:
+                pause = await self._look(run)
+            except Exception:  # a defect of ours leaves the leases watched
+                log.exception("group %s could not be looked at", run.group)
+                pause = leases.LOOK_S
+            run.resting = not run.live
             with anyio.move_on_after(pause):
                 await run.watch_news.wait()
             run.resting = False
-            now = self._clock.monotonic()
-            if not run.live and not run.exec_count and not run.wanted and not run.gone.is_set():
-                if now - run.last_worked >= self._warm_seconds(run.group):
-                    await self._kill(run)
-                continue
-            for live in list(run.live.values()):
-                await self._look(run, live, leases.verdict(live, now))
-            if run.live:
-                await self._look_at_work(run)
 
-    async def _look(self, run: Run, live: LiveTurn, verdict: str) -> None:
+    async def _look(self, run: Run) -> float:
+        """What its turns and the run itself are due. Gives seconds until the next look."""
+        now = self._clock.monotonic()
+        if run.live:
+            lost = [live for live in run.live.values() if self._judge(run, live, now)]
+            for live in lost:
+                live.why = live.why or "its runner did not answer"
+                log.warning("turn %s of group %s: %s", live.turn, run.group, live.why)
+            if lost:
+                await self._kill(run)
+            else:
+                await self._look_at_work(run)
+            now = self._clock.monotonic()
+            return min((leases.next_look(live, now) for live in run.live.values()), default=0.05)
+        left = run.last_worked + self._warm_seconds(run.group) - now
+        used = run.asking or run.wanted or run.exec_count
+        if not run.asking and (run.ending or (left <= 0 and not used)):
+            await self._kill(run)
+        return left if left > 0 else leases.LOOK_S
+
+    def _judge(self, run: Run, live: LiveTurn, now: float) -> bool:
+        """Do what a live turn is due, but for the last: whether its sandbox must end."""
+        verdict = leases.verdict(live, now)
         if verdict == "unconfirmed":
             run.nudge()
         elif verdict == "late":
             self._ask_to_stop(run, live, "it took longer than a turn may")
-        elif verdict in ("lost", "stuck"):
-            live.why = live.why or "its runner did not answer"
-            log.warning("turn %s of group %s: %s", live.turn, run.group, live.why)
-            await self._kill(run)
+        return verdict in ("lost", "stuck")
 
     async def _look_at_work(self, run: Run) -> None:
         """Over the limits of work/ a turn is stopped. One that finds it so may still make it smaller: what is there
@@ -418,7 +471,7 @@ class Dispatcher:
             try:
                 for _, status in walk_beneath(run.spec.work):
                     size, count = size + status.st_blocks * 512, count + 1
-            except UnsafePath:  # nested too deep to be counted
+            except (UnsafePath, OSError):  # it cannot be counted: nested too deep, say
                 count = limits.work_files + 1
             return size, count
 
@@ -443,7 +496,7 @@ class Dispatcher:
         run.control_news.set()
         run.look_again()
 
-    async def ended(self, ended: ends.Ended, to: Address, group: str) -> None:
+    def ended(self, ended: ends.Ended, to: Address, group: str) -> None:
         """Both projections start: the record, and the delivery."""
         if ended.deliveries:
             self.deliver(to)
@@ -455,10 +508,3 @@ class Dispatcher:
 
     def tell(self, group: str, session: str, turn: int, state: str, more: dict[str, Any] | None = None) -> None:
         self._signals.emit(News("turn", group, session, {"turn": turn, "state": state, **(more or {})}))
-
-    def recorded(self, group: str) -> None:
-        """A turn of the group is in its session file: the session's next one may be claimed by the run that
-        is there."""
-        run = self.active.get(group)
-        if run is not None and not run.ending:
-            run.nudge()

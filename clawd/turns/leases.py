@@ -13,7 +13,8 @@ LOOK_S = 10.0  # how often the size of work/ is looked at
 
 @dataclass(slots=True)
 class LiveTurn:
-    """A claimed turn as this daemon sees it. All times are monotonic."""
+    """A claimed turn as this daemon sees it. All times are monotonic: `began` is the claim, `heard` the last word from
+    its worker, or when it was last handed out."""
 
     turn: int
     session: str
@@ -23,7 +24,7 @@ class LiveTurn:
     heard: float
     confirmed: bool = False
     stopping: float | None = None
-    why: str | None = None  # why it is being stopped, when nobody asked for it
+    why: str | None = None  # what it is ended for, when nobody asked for that
 
 
 def verdict(live: LiveTurn, now: float, wall: float = WALL_S) -> str:
@@ -31,17 +32,16 @@ def verdict(live: LiveTurn, now: float, wall: float = WALL_S) -> str:
     `late` (over its wall time: ask it to stop), `stuck` (it was asked to stop and did not)."""
     if live.stopping is not None and now - live.stopping > STOP_GRACE_S:
         return "stuck"
-    if not live.confirmed:
-        return "unconfirmed" if now - live.began > CONFIRM_S else "ok"
     if now - live.heard > LEASE_S:
         return "lost"
     if live.stopping is None and now - live.began > wall:
         return "late"
-    return "ok"
+    return "unconfirmed" if not live.confirmed and now - live.heard > CONFIRM_S else "ok"
 
 
 def next_look(live: LiveTurn, now: float) -> float:
-    """Seconds until `verdict` may change."""
+    """Seconds until `verdict` may change, at most LOOK_S."""
+    due = [live.heard + CONFIRM_S - now] if not live.confirmed else []
     if live.stopping is not None:
-        return max(0.05, live.stopping + STOP_GRACE_S - now)
-    return max(0.05, min(LOOK_S, live.began + CONFIRM_S - now if not live.confirmed else LOOK_S))
+        due.append(live.stopping + STOP_GRACE_S - now)
+    return max(0.05, min((each for each in due if each > 0), default=LOOK_S))

@@ -106,11 +106,11 @@ class Recorder:
                     self._signals.emit(News("trouble", data={"what": f"turn {turn} cannot be recorded: {error}"}))
             await anyio.sleep(pause)
             pause, redo = min(pause * 2, LONGEST_WAIT_S), True
-        if self._failures:
-            await self.note_failures()
         self._signals.emit(News("turn", row["grp"], row["session"], {"turn": turn, "state": "recorded"}))
         if more:
             self._then(row["grp"])
+        if self._failures:
+            await self.note_failures()
 
     async def record(self, turn: int, *, redo: bool) -> tuple[Row, bool]:
         """Append the turn's blocks durably, then say so in the ledger; gives the turn, and whether its group has
@@ -152,7 +152,11 @@ class Recorder:
         for row, turn, path in await self._ledger.do(read):
             text = f"[this could not be delivered to {row['channel']}:{row['chat']}: {row['error']}]"
             block = Block("system", text, _moment(turn["ended_at"]), meta={"note": f"delivery {row['id']}"})
-            async with self._locks.hold(turn["session"]):
-                file = SessionFile(path, turn["session"])
-                await anyio.to_thread.run_sync(file.append, [block], turn["id"], True)
-                await self._ledger.do(lambda tx, id=row["id"]: deliveries.noted(tx, id))  # type: ignore[misc]
+            try:
+                async with self._locks.hold(turn["session"]):
+                    file = SessionFile(path, turn["session"])
+                    await anyio.to_thread.run_sync(file.append, [block], turn["id"], True)
+                    await self._ledger.do(lambda tx, id=row["id"]: deliveries.noted(tx, id))  # type: ignore[misc]
+            except Exception:  # this conversation's note waits for the next occasion
+                log.exception("the failure of delivery %s cannot be noted", row["id"])
+                self._failures = True

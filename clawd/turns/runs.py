@@ -21,8 +21,8 @@ from clawd.config.home import Home
 from clawd.errors import SandboxUnavailable
 from clawd.ids import new_id
 from clawd.ledger import groups, runs
-from clawd.ledger.db import Ledger
-from clawd.ledger.groups import UID_BASE, GroupRow
+from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.groups import UID_BASE
 from clawd.sandbox import view
 from clawd.sandbox.protocol import Backend, Exit, LeftOver, RunSpec, Sandbox, SandboxLimits
 from clawd.turns.desk import Control
@@ -35,26 +35,29 @@ HELLO_S = 20.0
 
 @dataclass(slots=True)
 class Run:
-    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is known dead and its turns are given
-    back."""
+    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is over and its turns are given back, if
+    it is known `dead`."""
 
     id: str
     group: str
-    spec: RunSpec
     token: str
+    backend: str
+    began: str
+    spec: RunSpec = field(init=False)  # from when the ledger knows it
     sandbox: Sandbox | None = None
-    backend: str = ""
     live: dict[int, LiveTurn] = field(default_factory=dict)
+    asking: int = 0  # claims that are being made
     waiters: deque[anyio.Event] = field(default_factory=deque)
     maybe: bool = True  # there may be a turn to claim: nobody looks before that is so
+    blocked: bool = False  # a turn of another authority waits until no turn is live
+    wanted: bool = True  # nobody has looked since it was woken
+    polls: dict[int, object] = field(default_factory=dict)  # each worker's newest
     control_news: anyio.Event = field(default_factory=anyio.Event)
-    polls: dict[int, int] = field(default_factory=dict)
     watch_news: anyio.Event = field(default_factory=anyio.Event)
     resting: bool = False  # its watch sleeps until it has been idle for long
-    wanted: bool = True
     ready: anyio.Event = field(default_factory=anyio.Event)
     gone: anyio.Event = field(default_factory=anyio.Event)
-    began: str = ""
+    undying: anyio.Event = field(default_factory=anyio.Event)  # it was killed, and does not end
     last_worked: float = 0.0
     handed_out: int = 0
     ending: bool = False
@@ -66,6 +69,11 @@ class Run:
     work_full: bool = True  # work/ was over its limit at the last look, or nobody looked yet
     work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that were found so
     shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a turn, or may have one in a moment."""
+        return bool(self.live or self.asking)
 
     def nudge(self) -> None:
         """There may be a turn: wake one worker that waits."""
@@ -119,11 +127,13 @@ class Runs:
         backend: Backend,
         serve: Serve,
         limits: Callable[[str], SandboxLimits],
-        wrong: Callable[[str], list[str]] = lambda group: [],
+        wrong: Callable[[str], list[str]],
+        zone: Callable[[str], str],
     ) -> None:
-        """`wrong` gives sentences on a group's own config."""
+        """`wrong` gives sentences on a group's own config, `zone` its time zone."""
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
-        self.backend, self._serve, self._limits, self._wrong = backend, serve, limits, wrong
+        self.backend, self._serve, self._limits = backend, serve, limits
+        self._wrong, self._zone = wrong, zone
         self._told: dict[str, set[str]] = {}
 
     async def sweep(self, ours: Collection[str] = ()) -> list[str]:
@@ -140,6 +150,11 @@ class Runs:
                 await self._ledger.insist(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
         return [row["id"] for row in left if row["id"] not in dead]
 
+<<<<<<< HEAD
+    def new(self, group: str) -> Run:
+        """A run of which nobody knows yet."""
+        return Run(new_id(), group, secrets.token_urlsafe(32), self.backend.name, rfc3339(self._clock.now()))
+=======
     def spec(self, group: GroupRow, run: str) -> RunSpec:
         folder = self._home.group(group.folder)
         return RunSpec(
@@ -152,6 +167,7 @@ class Runs:
             group_skills=folder.skills,
             skills=self._home.skills,
             limits=self._limits(group.name),
+            environment={"TZ": self._zone(group.name)},
         )
 
     async def new(self, group: str) -> Run:
@@ -173,21 +189,23 @@ class Runs:
             )
         )
         return run
+>>>>>>> sys-user
 
     async def live(self, run: Run, on_ready: Callable[[Run], None]) -> Exit:
         """One life: sandbox, socket, hello, work, death. Returns when the sandbox is known dead and the socket closed.
 
-        Raises SandboxUnavailable when it never became ready; `run.dead` tells whether it is known dead.
+        Raises SandboxUnavailable when it never became ready, or does not end; `run.dead` tells whether it is known
+        dead.
         """
-        spec = run.spec
         try:
-            spec.directory.mkdir(mode=0o700)
-            spec.socket_directory.mkdir(mode=0o755)
-            if not spec.work.parent.is_dir():  # somebody removed the group's folder
-                ensure_group(self._home, spec.work.parent.name)
+            await self._begin(run)
+            run.spec.directory.mkdir(mode=0o700)
+            run.spec.socket_directory.mkdir(mode=0o755)
+            if not run.spec.work.parent.is_dir():  # somebody removed the group's folder
+                ensure_group(self._home, run.spec.work.parent.name)
             self._show(run)
-            run.sandbox = await self.backend.start(spec)
-            run.work = _place(spec.work)
+            run.sandbox = await self.backend.start(run.spec)
+            run.work = _place(run.spec.work)
             # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
             async with self._serve(run):
                 sandbox_id = run.sandbox.id
@@ -198,9 +216,42 @@ class Runs:
                 if run.sandbox is not None:
                     await run.sandbox.kill()
                 # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
-                await anyio.to_thread.run_sync(lambda: shutil.rmtree(spec.directory, ignore_errors=True))
+                await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._runtime / run.id, ignore_errors=True))
                 await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
                 run.dead = True
+
+    async def _begin(self, run: Run) -> None:
+        """The ledger knows a run before there is anything to find of it."""
+        limits = self._limits(run.group)
+
+        def begin(tx: Transaction) -> RunSpec:
+            group = groups.get(tx, run.group)
+            folder = self._home.group(group.folder)
+            spec = RunSpec(
+                run=run.id,
+                group=group.name,
+                uid=UID_BASE + group.number if os.geteuid() == 0 else None,
+                directory=self._runtime / run.id,
+                work=folder.work,
+                inbox=folder.inbox,
+                group_skills=folder.skills,
+                skills=self._home.skills,
+                limits=limits,
+            )
+            runs.begin(
+                tx,
+                run.id,
+                group.name,
+                backend=run.backend,
+                directory=str(spec.directory),
+                uid=spec.uid,
+                token_hash=token_hash(run.token),
+                authority=group.authority,
+                now=run.began,
+            )
+            return spec
+
+        run.spec = await self._ledger.do(begin)
 
     def render(self, run: Run) -> list[str]:
         """Renew what the agent is shown. Gives a sentence for each file of the group that is not used as it stands:
@@ -223,21 +274,28 @@ class Runs:
         return _place(run.spec.work) != run.work
 
     async def _until_dead(self, run: Run, sandbox: Sandbox, on_ready: Callable[[Run], None]) -> Exit:
+        if run.ending:  # it was to end before there was anything to kill
+            return await sandbox.kill()
         ended: list[Exit] = []
-        with anyio.move_on_after(HELLO_S):
-            async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks:
 
-                async def watch() -> None:
-                    ended.append(await sandbox.wait())
-                    tasks.cancel_scope.cancel()
+            async def watch() -> None:
+                ended.append(await sandbox.wait())
+                tasks.cancel_scope.cancel()
 
-                tasks.start_soon(watch)
+            async def give_up() -> None:
+                await run.undying.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(watch)
+            tasks.start_soon(give_up)
+            with anyio.move_on_after(HELLO_S):
                 await run.ready.wait()
+            if run.ready.is_set():
+                on_ready(run)
+            else:
                 tasks.cancel_scope.cancel()
         if ended:
             return ended[0]
-        if not run.ready.is_set():
-            reason = (await sandbox.kill()).reason
-            raise SandboxUnavailable(f"the sandbox of group {run.group} did not start: {reason}")
-        on_ready(run)
-        return await sandbox.wait()
+        trouble = "does not end" if run.undying.is_set() else f"did not start within {HELLO_S:g} s"
+        raise SandboxUnavailable(f"the sandbox of group {run.group} {trouble}")

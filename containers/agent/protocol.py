@@ -64,7 +64,7 @@ CALLS_PER_SECOND = 20
 CONNECTIONS = 64
 
 LONG_POLL = 300.0
-HEARTBEAT = 15.0
+HEARTBEAT = 5.0  # a turn that says nothing is confirmed by it, well within the host's ten seconds
 PATIENCE = 60.0  # how long a runner outlives its daemon
 
 

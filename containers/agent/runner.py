@@ -137,7 +137,8 @@ class Runner:
                 end("clawd runner: the forwarder is gone")
         finally:
             with self._changed:
-                self._live.pop(turn.id, None)
+                if self._live.get(turn.id) is turn:  # it may have been handed to another worker meanwhile
+                    del self._live[turn.id]
                 if not self._live:
                     self._changed.notify_all()
 

@@ -148,6 +148,31 @@ def test_what_nobody_saw_is_shown_at_the_next_opening(home: Home, cli: Cli) -> N
     assert cli("chat", text="echo three\n").stdout.splitlines() == ["you said echo three"]
 
 
+def test_a_terminal_says_with_whom_it_talks_before_what_was_missed(home: Home, cli: Cli, daemon: Start) -> None:
+    assert cli("chat", "-m", "echo one").returncode == 0
+    (row,) = rows(home)
+    (home.state / "standin.json").write_text(json.dumps([{**row, "seen": False}]))
+    daemon()
+    person = Typing(home)
+    person.until("you said echo one", after="talking to main")
+    person.until("you › ")
+    person.type("\x04")
+    assert person.end() == 0 and person.seen.count("talking to main") == 1
+
+
+def test_whoever_leaves_before_the_reply_is_told_what_becomes_of_the_message(home: Home, daemon: Start) -> None:
+    daemon()
+    argv = [sys.executable, str(ROOT / "tests/cli/standin.py"), "--home", str(home.root), "chat", "-m", "slow"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as chat:
+        deadline = time.monotonic() + 20
+        while not (home.state / "standin.json").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        chat.send_signal(signal.SIGINT)
+        out, err = chat.communicate(timeout=30)
+    assert (chat.returncode, out) == (130, "") and "is kept" in err and "Traceback" not in err
+
+
 def test_a_message_cannot_steer_the_terminal(cli: Cli, daemon: Start) -> None:
     daemon()
     done = cli("chat", "-m", "echo \x1b[2J\u202eevil")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -144,6 +145,22 @@ async def test_connections_are_counted(stage: Stage) -> None:
         with anyio.fail_after(10):
             while await code(stage, "GET", "/") != (404, "not_found"):
                 pass
+
+
+async def test_a_flood_of_connections_holds_no_descriptors(stage: Stage) -> None:
+    async with stage.server():
+        flood = [await asyncio.open_unix_connection(str(stage.socket)) for _ in range(4 * bodies.CONNECTIONS)]
+        with anyio.fail_after(10):
+            for reader, _ in flood[2 * bodies.CONNECTIONS :]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        for _, writer in flood:
+            writer.close()
+        with anyio.fail_after(10):
+            back = False
+            while not back:
+                with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                    back = await code(stage, "GET", "/") == (404, "not_found")
 
 
 # ---- turns

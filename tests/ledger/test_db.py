@@ -134,6 +134,17 @@ def test_a_full_disk_says_so_loses_nothing_and_recovers(small_disk: Path) -> Non
     ledger.close()
 
 
+def test_a_full_disk_says_so_also_when_the_ledger_is_opened(small_disk: Path) -> None:
+    Ledger.open(small_disk / "ledger.db").close()
+    with (small_disk / "hog").open("wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(1 << 12))
+    with pytest.raises(StorageError, match="is full"):
+        Ledger.open(small_disk / "ledger.db")
+    (small_disk / "hog").unlink()
+    Ledger.open(small_disk / "ledger.db").close()
+
+
 def test_a_backup_is_made_before_a_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from clawd.ledger import db
 

@@ -278,7 +278,7 @@ def test_held_turns_are_told_once_and_go_on_in_order(desk: Desk) -> None:
     messages = [desk.accept(), desk.accept()]
     for _ in range(2):
         held = desk.ledger.tx(lambda tx: ends.hold(tx, "main", "no sandbox can be made", NOW, limit=4000))
-        assert [each.turn for each in held] == [1, 2]
+        assert [each.turn for _, each in held] == [1, 2]
         assert desk.state("inbound", messages[0].seq) == "held"
         assert desk.ledger.tx(lambda tx: ends.release(tx, "main")) == 2
     count = desk.ledger.tx(lambda tx: tx.one("SELECT COUNT(*) AS n FROM delivery"))

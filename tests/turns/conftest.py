@@ -1,0 +1,302 @@
+"""The real ledger, dispatcher, counter and recorder over a stand-in backend: its sandboxes are objects that the test
+ends, and their runners are tasks that play turns as the test says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from clawd.config.begin import ensure_group
+from clawd.config.home import Home
+from clawd.config.load import load_config, load_group, merged
+from clawd.context.compose import Composer
+from clawd.errors import LeaseLost, SandboxUnavailable
+from clawd.files import Blobs
+from clawd.ledger import ends, groups, inbound, queries, turns
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.deliveries import Address
+from clawd.model import Final, Incoming, Lease, Offer, Part
+from clawd.sandbox.protocol import Exit, LeftOver, RunSpec, SandboxLimits
+from clawd.signals import Signals
+from clawd.tasks import Tasks
+from clawd.trust import Role, origin_of
+from clawd.turns.counter import Counter
+from clawd.turns.dispatch import Dispatcher
+from clawd.turns.record import Recorder
+from clawd.turns.runs import Run, Runs
+
+NOW = "2026-12-01T09:00:00.000+00:00"
+PATIENCE = 10.0
+
+Play = Callable[["Ground", Lease, Offer], Awaitable[None]]
+
+
+class PushedClock:
+    """The machine's clock, which a test can push ahead."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+class Box:
+    """A sandbox that is nothing but its end."""
+
+    limits = "rlimit"
+
+    def __init__(self, backend: BoxBackend, spec: RunSpec) -> None:
+        self.backend, self.spec, self.run, self.id = backend, spec, spec.run, f"box:{spec.run}"
+        self._gone = anyio.Event()
+        self.reason = ""
+
+    @property
+    def alive(self) -> bool:
+        return not self._gone.is_set()
+
+    def end(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self._gone.set()
+
+    async def wait(self) -> Exit:
+        await self._gone.wait()
+        return Exit(1, self.reason)
+
+    async def kill(self) -> Exit:
+        if self.alive and self.backend.immortal:
+            raise SandboxUnavailable(f"the sandbox of {self.spec.group} does not end")
+        self.end("was ended")
+        return await self.wait()
+
+
+class BoxBackend:
+    """Makes boxes, as long as there is no `trouble`; they cannot be killed while it is `immortal`."""
+
+    name = "bubblewrap"
+
+    def __init__(self, started: Callable[[Box], None]) -> None:
+        self.boxes: list[Box] = []
+        self.trouble: str | None = None
+        self.immortal = False
+        self._started = started
+
+    async def check(self) -> None:
+        if self.trouble:
+            raise SandboxUnavailable(self.trouble)
+
+    async def start(self, spec: RunSpec) -> Box:
+        if self.trouble:
+            raise SandboxUnavailable(self.trouble)
+        box = Box(self, spec)
+        self.boxes.append(box)
+        self._started(box)
+        return box
+
+    async def sweep(self, left: list[LeftOver]) -> list[str]:
+        if self.immortal:
+            return []
+        for box in self.boxes:
+            if box.run in [each.run for each in left]:
+                box.end("was swept away")
+        return [each.run for each in left]
+
+    def alive(self) -> list[str]:
+        return [box.spec.group for box in self.boxes if box.alive]
+
+
+class Ground:
+    """One life of the rooms of turns. `play` is what a runner's worker does with a turn; `workers` how many it has."""
+
+    def __init__(self, path: Path, tasks: anyio.abc.TaskGroup, max_live: int, play: Play, workers: int) -> None:
+        self.home = Home(path / "home")
+        self.home.create()
+        self.home.config_file.write_text('schema = 1\n[claw]\nname = "t"\n')
+        self.ledger = Ledger.open(self.home.ledger_file)
+        self.clock, self.signals = PushedClock(), Signals()
+        self.warm, self.play, self.workers, self._tasks = 600.0, play, workers, tasks
+        self.delivered: list[Address] = []
+        self.tasks = Tasks(tasks, lambda name, error: self.failures.append((name, error)))
+        self.failures: list[tuple[str, Exception]] = []
+        self.recorder = Recorder(
+            self.home, self.ledger, self.clock, self.signals, self.tasks, lambda group: self.dispatcher.wake(group)
+        )
+        self.dispatcher = Dispatcher(
+            ledger=self.ledger,
+            clock=self.clock,
+            signals=self.signals,
+            recorder=self.recorder,
+            tasks=self.tasks,
+            deliver=self.delivered.append,
+            text_limit=lambda channel: 4000,
+            max_live=lambda: max_live,
+            warm_seconds=lambda group: self.warm,
+        )
+        self.backend = BoxBackend(self._started)
+        self.dispatcher.runs = Runs(
+            self.home, path / "run", self.ledger, self.clock, self.backend, _serve, lambda group: SandboxLimits()
+        )
+        (path / "run").mkdir(exist_ok=True)
+        self.counter = Counter(
+            dispatcher=self.dispatcher,
+            ledger=self.ledger,
+            clock=self.clock,
+            signals=self.signals,
+            composer=Composer(
+                self.home,
+                self.clock,
+                lambda group: merged(load_config(self.home, {}), load_group(self.home, group)),
+            ),
+            blobs=Blobs(self.home.blobs),
+            text_limit=lambda channel: 4000,
+            parallel=lambda: self.workers,
+        )
+        self._count = 0
+
+    # ── runners ──
+
+    def _started(self, box: Box) -> None:
+        self._tasks.start_soon(self._runner, box)
+
+    async def _runner(self, box: Box) -> None:
+        """A runner lives as long as its box."""
+        async with anyio.create_task_group() as tasks:
+            if self.workers:
+                await self.counter.hello(box.run, "offline", "1")
+                for number in range(self.workers):
+                    tasks.start_soon(self._work, box.run, number)
+            await box.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _work(self, run: str, number: int) -> None:
+        while self.dispatcher.run_of(run):
+            try:
+                offer = await self.counter.next_turn(run, number, 60.0)
+            except LeaseLost:  # its run is over, or just ending
+                return
+            if offer is not None:
+                with suppress(LeaseLost):
+                    await self.play(self, Lease(run, offer.turn, offer.attempt, number), offer)
+
+    # ── what tests do ──
+
+    async def accept(
+        self, group: str = "main", *, session: str | None = None, role: Role = Role.OWNER, text: str = "hi"
+    ) -> int:
+        """A message, durable and told of; gives its number."""
+        self._count += 1
+        incoming = Incoming("terminal", group, f"p{self._count}", str(role), (text,), datetime.now(UTC))
+
+        def work(tx: Transaction) -> int:
+            groups.add(tx, group, NOW)
+            opened = groups.open_session(tx, session or f"terminal:{group}", group, NOW)
+            parts = [Part("typed", origin_of(role), text)]
+            return inbound.accept(tx, incoming, group=group, session=opened.id, role=role, parts=parts, now=NOW).seq
+
+        ensure_group(self.home, group)
+        seq = await self.ledger.do(work)
+        self.dispatcher.wake(group)
+        return seq
+
+    async def run(self, group: str = "main") -> Run:
+        """The group's run, once it is ready. One without workers says hello here."""
+        run: Run = await self.until(lambda: (run := self.dispatcher.active.get(group)) and run.sandbox and run)
+        if not self.workers and not run.ready.is_set():
+            await self.counter.hello(run.id, "offline", "1")
+        await run.ready.wait()
+        return run
+
+    def box(self, run: Run) -> Box:
+        return next(box for box in self.backend.boxes if box.run == run.id)
+
+    async def offer(self, run: Run, worker: int = 0, wait: float = PATIENCE) -> tuple[Lease, Offer]:
+        offer = await self.counter.next_turn(run.id, worker, wait)
+        assert offer is not None
+        return Lease(run.id, offer.turn, offer.attempt, worker), offer
+
+    async def message(self, seq: int) -> dict[str, Any]:
+        return await self.ledger.do(lambda tx: queries.message(tx, seq))
+
+    async def recorded(self, *messages: int) -> None:
+        """Until every one of these is answered and in its session file."""
+        for seq in messages:
+            await self.until_turn(seq, lambda row: row["recorded_at"] is not None)
+
+    async def turn(self, seq: int) -> Row:
+        return await self.ledger.do(lambda tx: turns.get(tx, _turn(tx, seq)))
+
+    async def until_turn(self, seq: int, holds: Callable[[Row], bool]) -> Row:
+        with anyio.fail_after(PATIENCE):
+            while not holds(row := await self.turn(seq)):
+                await anyio.sleep(0.005)
+        return row
+
+    async def until_state(self, seq: int, state: str) -> Row:
+        return await self.until_turn(seq, lambda row: row["state"] == state)
+
+    async def until(self, found: Callable[[], Any]) -> Any:
+        with anyio.fail_after(PATIENCE):
+            while not (value := found()):
+                await anyio.sleep(0.005)
+        return value
+
+    async def stop(self, session: str) -> int | None:
+        """What `/stop` does."""
+        turn = await self.ledger.do(lambda tx: ends.request_stop(tx, session))
+        if turn is not None:
+            self.dispatcher.stop_live(turn)
+        return turn
+
+    def pass_time(self, seconds: float) -> None:
+        """Push the clock ahead, and have every run looked at."""
+        self.clock.ahead += seconds
+        for run in self.dispatcher.active.values():
+            if run is not None:
+                run.look_again()
+
+    async def notices(self) -> list[str]:
+        rows = await self.ledger.do(lambda tx: tx.all("SELECT text FROM delivery WHERE kind = 'notice' ORDER BY id"))
+        return [row["text"] for row in rows]
+
+    def trouble(self) -> list[str]:
+        return [str(each.data["what"]) for each in self._news.arrived() if each.kind == "trouble"]
+
+
+def _turn(tx: Transaction, seq: int) -> int:
+    row = tx.one("SELECT turn FROM inbound WHERE seq = ?", seq)
+    assert row is not None
+    return int(row["turn"])
+
+
+@asynccontextmanager
+async def _serve(run: Run) -> AsyncIterator[None]:
+    yield
+
+
+async def answer(ground: Ground, lease: Lease, offer: Offer) -> None:
+    """Every turn is answered at once."""
+    await ground.counter.final(lease, Final("a reply"))
+
+
+@asynccontextmanager
+async def opened(path: Path, *, max_live: int = 4, play: Play = answer, workers: int = 4) -> AsyncIterator[Ground]:
+    with anyio.fail_after(6 * PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            ground = Ground(path, tasks, max_live, play, workers)
+            with ground.signals.subscribe() as ground._news:
+                try:
+                    yield ground
+                    assert ground.failures == []
+                finally:
+                    tasks.cancel_scope.cancel()
+    ground.ledger.close()
