@@ -68,24 +68,11 @@ class ControlServer:
             made = _place(name)
             task_status.started()
             try:
-<<<<<<< HEAD
                 async with anyio.create_task_group() as accepting:
                     accepting.start_soon(self._accept, listener, connections)
                     while _place(name) == made:
                         await anyio.sleep(NAME_CHECK_S)
                     accepting.cancel_scope.cancel()
-=======
-                async with anyio.create_task_group() as connections:
-                    task_status.started()
-                    while True:
-                        try:
-                            connection, _ = await loop.sock_accept(listener)
-                        except OSError as error:  # too many open files, say: what is open may end
-                            log.error("control socket: nothing can be accepted just now: %s", error)
-                            await anyio.sleep(1)
-                            continue
-                        connections.start_soon(self._connection, connection)
->>>>>>> main
             finally:
                 if _place(name) == made:
                     name.unlink(missing_ok=True)

@@ -163,7 +163,7 @@ class HostServer:
             return problem(Problem(503, "storage", str(error)))
         except ClawdError as error:
             return problem(Problem(422, "refused", str(error)))
-        except web.RequestPayloadError:
+        except (web.RequestPayloadError, ConnectionError):
             return problem(Problem(400, "malformed", "the body was cut off", close=True))
         except Exception:
             log.exception("run %s: %s failed", self.run, request.method)
