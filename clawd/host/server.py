@@ -143,7 +143,10 @@ class HostServer:
         if not owned:
             log.warning("run %s: a process outside its sandbox was refused", self.run)
             return Problem(403, "not_this_sandbox", "this socket belongs to another sandbox", close=True)
-        if self._http is not None and len(self._http.connections) >= bodies.CONNECTIONS:
+        # The runner's are counted apart: what an agent keeps open does not keep the runner out.
+        held = self._http.connections if self._http is not None else []
+        alike = [each for each in held if (cast(Connection, each).peer == self.runner) == (peer == self.runner)]
+        if len(alike) >= bodies.CONNECTIONS:
             return Problem(503, "too_many_connections", "too many connections; close some", close=True)
         return None
 
