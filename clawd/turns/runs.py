@@ -150,46 +150,9 @@ class Runs:
                 await self._ledger.insist(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
         return [row["id"] for row in left if row["id"] not in dead]
 
-<<<<<<< HEAD
     def new(self, group: str) -> Run:
         """A run of which nobody knows yet."""
         return Run(new_id(), group, secrets.token_urlsafe(32), self.backend.name, rfc3339(self._clock.now()))
-=======
-    def spec(self, group: GroupRow, run: str) -> RunSpec:
-        folder = self._home.group(group.folder)
-        return RunSpec(
-            run=run,
-            group=group.name,
-            uid=UID_BASE + group.number if os.geteuid() == 0 else None,
-            directory=self._runtime / run,
-            work=folder.work,
-            inbox=folder.inbox,
-            group_skills=folder.skills,
-            skills=self._home.skills,
-            limits=self._limits(group.name),
-            environment={"TZ": self._zone(group.name)},
-        )
-
-    async def new(self, group: str) -> Run:
-        """A run that the ledger knows, before its sandbox is started."""
-        row = await self._ledger.do(lambda tx: groups.get(tx, group))
-        id, token = new_id(), secrets.token_urlsafe(32)
-        run = Run(id, group, self.spec(row, id), token, backend=self.backend.name, began=rfc3339(self._clock.now()))
-        await self._ledger.do(
-            lambda tx: runs.begin(
-                tx,
-                id,
-                group,
-                backend=self.backend.name,
-                directory=str(run.spec.directory),
-                uid=run.spec.uid,
-                token_hash=token_hash(token),
-                authority=row.authority,
-                now=rfc3339(self._clock.now()),
-            )
-        )
-        return run
->>>>>>> sys-user
 
     async def live(self, run: Run, on_ready: Callable[[Run], None]) -> Exit:
         """One life: sandbox, socket, hello, work, death. Returns when the sandbox is known dead and the socket closed.
@@ -222,7 +185,7 @@ class Runs:
 
     async def _begin(self, run: Run) -> None:
         """The ledger knows a run before there is anything to find of it."""
-        limits = self._limits(run.group)
+        limits, zone = self._limits(run.group), self._zone(run.group)
 
         def begin(tx: Transaction) -> RunSpec:
             group = groups.get(tx, run.group)
@@ -237,6 +200,7 @@ class Runs:
                 group_skills=folder.skills,
                 skills=self._home.skills,
                 limits=limits,
+                environment={"TZ": zone},
             )
             runs.begin(
                 tx,

@@ -144,7 +144,15 @@ class Ground:
         )
         self.backend = BoxBackend(self._started)
         self.dispatcher.runs = Runs(
-            self.home, path / "run", self.ledger, self.clock, self.backend, _serve, lambda group: SandboxLimits()
+            self.home,
+            path / "run",
+            self.ledger,
+            self.clock,
+            self.backend,
+            _serve,
+            limits=lambda group: SandboxLimits(),
+            wrong=lambda group: [],
+            zone=lambda group: "UTC",
         )
         (path / "run").mkdir(exist_ok=True)
         self.counter = Counter(
