@@ -33,7 +33,7 @@ from clawd.host import bodies
 from clawd.host.bodies import Problem
 from clawd.host.connection import Connection, problem, reply
 from clawd.host.peer import Peer
-from clawd.host.tools import Act, ToolContext, ToolTable
+from clawd.host.tools import ToolContext, ToolTable
 from clawd.model import Usage
 from clawd.turns.desk import Control, Desk, Final, Lease, TokenCheck
 
@@ -272,12 +272,12 @@ class HostServer:
             arguments = tool.Arguments.model_validate(body.arguments)
         except ValidationError as error:
             raise Problem(400, "arguments", bodies.describe(error)) from None
-        try:
+        call = (lease, name, arguments.model_dump(), body.nth)
+        result = await self._fenced(lease, self._desk.effect_result(*call))
+        if result is None:
             act = await tool.prepare(self._context(lease), arguments)
-        except ClawdError as refusal:
-            act = refusing(refusal)  # a repeat still gets the first result: only the desk knows
-        done = self._desk.effect(lease, name, arguments.model_dump(), body.nth, act)
-        return reply({"result": await self._fenced(lease, done)})
+            result = await self._fenced(lease, self._desk.effect(*call, act))
+        return reply({"result": result})
 
     def _lease_for(self, body: bodies.ToolBody, is_runner: bool) -> Lease:
         """The live turn that a tool call belongs to. No turn, no road."""
@@ -310,13 +310,6 @@ class Rate:
             return False
         self._times.append(now)
         return True
-
-
-def refusing(error: ClawdError) -> Act:
-    def act(_tx: object, _effect: int) -> dict[str, Any]:
-        raise error
-
-    return act
 
 
 def controls(news: list[Control]) -> web.Response:
