@@ -157,6 +157,8 @@ class ControlServer:
                     reply = await _reply(wire.decode(line), operations)
                 except UsageError as error:
                     reply = {"id": None, "ok": False, "error": wire.error_of(error)}
+                except ConnectionError:  # it left, and did not read what it was told
+                    break
                 try:
                     await send(reply)
                 except ConnectionError:

@@ -211,3 +211,16 @@ async def test_a_socket_that_somebody_removed_is_made_again(tmp_path: Path, monk
             assert await after.call("echo", n=1) == {"n": 1}
         assert await before.call("echo", n=2) == {"n": 2}
     assert not (tmp_path / wire.NAME).exists()
+
+
+async def test_a_client_that_leaves_without_reading_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path):
+        client = wire.connect(tmp_path)
+        client.sendall(b'{"id":1,"op":"echo"}\n')
+        await anyio.wait_readable(client)
+        client.close()
+        async with ControlClient(tmp_path) as other:
+            assert await other.call("echo", n=1) == {"n": 1}
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
