@@ -174,6 +174,12 @@ def runtime_directory(environment: dict[str, str]) -> Path:
     user = os.geteuid()
     base = environment.get("XDG_RUNTIME_DIR")
     path = Path(base) / "clawd" if base else Path("/run/clawd") if user == 0 else Path(f"/tmp/clawd-{user}")
+    return make_private(path)
+
+
+def make_private(path: Path) -> Path:
+    """The same path, a directory for this user alone now. Raises Refused when somebody else holds the name, OSError."""
+    user = os.geteuid()
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != user:
