@@ -48,3 +48,12 @@ class TurnedClock:
 def rfc3339(moment: datetime) -> str:
     """RFC 3339 with offset, to the millisecond: what every stored or printed time looks like."""
     return moment.astimezone().isoformat(timespec="milliseconds")
+
+
+def moment_of(text: str) -> datetime | None:
+    """The moment that somebody else's text names; None when it names none that every zone can show."""
+    try:
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return moment.astimezone() if 1 < moment.year < 9999 else None

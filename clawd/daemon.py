@@ -57,6 +57,8 @@ from clawd.turns.runs import Run, Runs
 logger = logging.getLogger(__name__)
 
 SECOND_HELLO = "a process of its sandbox played the runner"
+Received = AsyncIterator[signal.Signals]
+
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 3.0
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
@@ -108,6 +110,22 @@ class Daemon:
 
     async def serve(self, until_closed: int | None) -> int:
         """Everything, from the first room to the last."""
+        with (  # before anybody can know that we run: a signal must not end us half way
+            anyio.open_signal_receiver(signal.SIGHUP) as hangups,
+            anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as endings,
+        ):
+            await self._live(until_closed, hangups, endings)
+        if self.ledger.damage is not None:
+            raise self.ledger.damage
+        if not self.ledger.is_there():
+            raise Refused(
+                f"{self.home.state} was taken away while clawd ran; it ended, so that nothing is lost in a file without"
+                " a name",
+                hint="put it back as it was, then start clawd again",
+            )
+        return 0
+
+    async def _live(self, until_closed: int | None, hangups: Received, endings: Received) -> None:
         async with anyio.create_task_group() as tasks:
             self.tasks = Tasks(tasks)
             self._build(self.tasks)
@@ -127,19 +145,10 @@ class Daemon:
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
-            self.tasks.start_soon(self._reloads, name="reloads")
-            await self._until_ended(until_closed)
+            self.tasks.start_soon(self._reloads, hangups, name="reloads")
+            await self._until_ended(until_closed, endings)
             await self._end()
             tasks.cancel_scope.cancel()
-        if self.ledger.damage is not None:
-            raise self.ledger.damage
-        if not self.ledger.is_there():
-            raise Refused(
-                f"{self.home.state} was taken away while clawd ran; it ended, so that nothing is lost in a file without"
-                " a name",
-                hint="put it back as it was, then start clawd again",
-            )
-        return 0
 
     def _build(self, tasks: Tasks) -> None:
         home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
@@ -350,16 +359,15 @@ class Daemon:
     async def _reload(self, params: dict[str, Any]) -> dict[str, Any]:
         return {"changed": self.config.reload()}
 
-    async def _reloads(self) -> None:
+    async def _reloads(self, hangups: Received) -> None:
         """SIGHUP reads the config again; a bad one keeps the old, and says so."""
-        with anyio.open_signal_receiver(signal.SIGHUP) as hangups:
-            async for _ in hangups:
-                try:
-                    logger.info("config reloaded: %s", self.config.reload())
-                except (ClawdError, OSError) as error:
-                    await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
+        async for _ in hangups:
+            try:
+                logger.info("config reloaded: %s", self.config.reload())
+            except (ClawdError, OSError) as error:
+                await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
 
-    async def _until_ended(self, until_closed: int | None) -> None:
+    async def _until_ended(self, until_closed: int | None, endings: Received) -> None:
         """Until SIGTERM, SIGINT, the end of the pipe, or the loss of the ledger; from then on a second signal ends the
         process at once."""
         async with anyio.create_task_group() as waiting:
@@ -370,10 +378,9 @@ class Daemon:
                     waiting.cancel_scope.cancel()
 
             async def signals() -> None:
-                with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-                    async for _ in received:
-                        waiting.cancel_scope.cancel()
-                        return
+                async for _ in endings:
+                    waiting.cancel_scope.cancel()
+                    return
 
             async def state() -> None:
                 alarm = anyio.Event()

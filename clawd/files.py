@@ -178,6 +178,10 @@ class Blobs:
         digest, size = hashlib.sha256(), 0
         try:
             with os.fdopen(open_beneath(root, relative), "rb") as source, temporary.open("xb") as copy:
+                size = os.fstat(source.fileno()).st_size
+                if size > limit:
+                    raise UnsafePath(f"{relative!r} is larger than {limit} bytes")
+                size = 0
                 while chunk := source.read(1 << 20):
                     size += len(chunk)
                     if size > limit:

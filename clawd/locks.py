@@ -35,37 +35,39 @@ class KeyedLocks:
 
 
 class HomeLock:
-    """`flock` on `state/lock`, kept until the process ends, however it ends. The file names the holder's
-    pid."""
+    """`flock` on `state/` itself, kept until the process ends, however it ends: a file in it could be removed
+    under its holder. `state/lock` is held too, and names the holder's pid."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor: int | None = None
+        self._descriptors: list[int] = []
 
     def acquire(self) -> None:
         """Raises HomeBusy, naming the process that holds the home; StorageError when the file cannot be
         written."""
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptors.append(os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            self._descriptors.append(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
+            self.release()
             raise StorageError(
                 f"{self.path} cannot be written: {error.strerror}", hint="the daemon must own its state/"
             ) from error
+        named = self._descriptors[-1]
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for descriptor in self._descriptors:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            os.close(descriptor)
+            holder = os.pread(named, 32, 0).decode("ascii", "replace").strip()
+            self.release()
             raise HomeBusy(
                 f"another clawd daemon (pid {holder or 'unknown'}) holds {self.path.parent.parent}",
                 hint="clawd status tells what it is doing; end it first, or use another --home",
             ) from None
-        self._descriptor = descriptor
         with suppress(OSError):  # on a full disk the lock holds without naming its holder
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            os.ftruncate(named, 0)
+            os.pwrite(named, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        while self._descriptors:
+            os.close(self._descriptors.pop())

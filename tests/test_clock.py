@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from clawd.clock import SystemClock, TurnedClock, rfc3339
+from clawd.clock import SystemClock, TurnedClock, moment_of, rfc3339
 
 NOON = datetime(2026, 3, 7, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -35,3 +35,12 @@ def test_times_are_local_with_offset_to_the_millisecond(monkeypatch: pytest.Monk
         monkeypatch.undo()
         time.tzset()
     assert datetime.fromisoformat(rfc3339(NOON)) == NOON.replace(microsecond=123000)
+
+
+@pytest.mark.parametrize("text", ["noon", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00+23:59", ""])
+def test_a_time_that_not_every_zone_can_show_is_none(text: str) -> None:
+    assert moment_of(text) is None
+
+
+def test_a_time_of_others_is_read() -> None:
+    assert moment_of("2026-03-07T13:00:00.123456+01:00") == NOON

@@ -78,6 +78,18 @@ def test_a_second_process_is_told_who_holds_the_home(tmp_path: Path) -> None:
     again.release()
 
 
+def test_the_home_stays_held_when_the_file_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "lock"
+    path.parent.mkdir()
+    held = HomeLock(path)
+    held.acquire()
+    path.unlink()
+    with pytest.raises(HomeBusy):
+        HomeLock(path).acquire()
+    held.release()
+    HomeLock(path).acquire()
+
+
 def test_a_state_directory_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         HomeLock(tmp_path / "none" / "lock").acquire()

@@ -110,7 +110,10 @@ def _read(path: Path) -> str | None:
     """The file's text, None when there is none."""
     try:
         with path.open("rb") as file:
-            return file.read(_LIMIT).decode()
+            data = file.read(_LIMIT + 1)
+        if len(data) > _LIMIT:
+            _refuse(path.name, f"the file is larger than {_LIMIT >> 20} MB", "a config says only what differs")
+        return data.decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from clawd.control import descriptors, wire
 from clawd.control.chat import ChatHost, Conversation
 from clawd.errors import ClawdError, UsageError
 
 log = logging.getLogger(__name__)
+
+NAME_CHECK_S = 30.0  # how often it is looked whether the socket still has its name
 
 Operation = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -43,22 +46,47 @@ class ControlServer:
         self._on_exec = on_exec
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Started once the socket takes connections. Raises OSError when it cannot be made."""
-        loop = asyncio.get_running_loop()
+        """Started once the socket takes connections; made again when somebody removes it. Raises OSError when it cannot
+        be made."""
+        async with anyio.create_task_group() as connections:
+            await connections.start(self._listen, connections)
+            task_status.started()
+            while True:  # it returns when the socket was taken away
+                log.warning("control socket: it was taken away; it is made again")
+                try:
+                    await self._listen(connections)
+                except OSError as error:
+                    log.error("control socket: it cannot be made again: %s", error)
+                    await anyio.sleep(NAME_CHECK_S)
+
+    async def _listen(
+        self, connections: TaskGroup, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Accept until the socket's name leads elsewhere: then nobody finds it any more."""
+        name = self._directory / wire.NAME
         with wire.listen(self._directory) as listener:
+            made = _place(name)
+            task_status.started()
             try:
-                async with anyio.create_task_group() as connections:
-                    task_status.started()
-                    while True:
-                        try:
-                            connection, _ = await loop.sock_accept(listener)
-                        except OSError as error:  # too many open files, say: what is open may end
-                            log.error("control socket: nothing can be accepted just now: %s", error)
-                            await anyio.sleep(1)
-                            continue
-                        connections.start_soon(self._connection, connection)
+                async with anyio.create_task_group() as accepting:
+                    accepting.start_soon(self._accept, listener, connections)
+                    while _place(name) == made:
+                        await anyio.sleep(NAME_CHECK_S)
+                    accepting.cancel_scope.cancel()
             finally:
-                (self._directory / wire.NAME).unlink(missing_ok=True)
+                if _place(name) == made:
+                    name.unlink(missing_ok=True)
+
+    async def _accept(self, listener: socket.socket, connections: TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:  # too many open files, say: what is open may end
+                log.error("control socket: nothing can be accepted just now: %s", error)
+                await anyio.sleep(1)
+                continue
+            connections.start_soon(self._connection, connection)
 
     async def _connection(self, connection: socket.socket) -> None:
         with connection:
@@ -129,11 +157,22 @@ class ControlServer:
                     reply = await _reply(wire.decode(line), operations)
                 except UsageError as error:
                     reply = {"id": None, "ok": False, "error": wire.error_of(error)}
+                except ConnectionError:  # it left, and did not read what it was told
+                    break
                 try:
                     await send(reply)
                 except ConnectionError:
                     break
             tasks.cancel_scope.cancel()
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to; None when to none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 async def _reply(request: dict[str, Any], operations: Mapping[str, Operation]) -> dict[str, Any]:

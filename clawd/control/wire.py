@@ -124,9 +124,12 @@ def connect(directory: Path, timeout: float = 5.0) -> socket.socket:
     at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.settimeout(timeout)
+        # The kernel waits for a daemon that is slow to accept; a socket with `settimeout` would give up at once.
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", *divmod(int(timeout * 1e6), 10**6))
+        )
         connection.connect(f"/proc/self/fd/{at}/{NAME}")
-        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 0, 0))
     except OSError:
         connection.close()
         raise

@@ -145,7 +145,7 @@ class ToolBody(Body):
 def decode(data: bytes, model: type[T]) -> T:
     """Check a body. Raises Problem: 400 for what is malformed, 409 for another schema."""
     try:
-        value = json.loads(data.decode(), parse_constant=_no_constant)
+        value = json.loads(data.decode(), parse_constant=_no_constant, parse_float=finite)
     except (ValueError, RecursionError):
         raise Problem(400, "malformed", "the body is not JSON") from None
     if not isinstance(value, dict):
@@ -171,6 +171,14 @@ def describe(error: ValidationError) -> str:
 
 def _no_constant(name: str) -> float:
     raise ValueError(name)
+
+
+def finite(number: str) -> float:
+    """A float that can be written as JSON again: `1e999` reads as infinity."""
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(number)
+    return value
 
 
 def depth_exceeds(value: Any, limit: int) -> bool:

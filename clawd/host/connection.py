@@ -44,7 +44,7 @@ class Connection(web.RequestHandler):
         self.peer = peer_of(cast(socket.socket, transport.get_extra_info("socket")))
         self.refusal = self._admit(self.peer)
         super().connection_made(transport)
-        if self._manager is not None and len(self._manager.connections) > MOST_HELD:
+        if self.refusal is not None and self._manager is not None and len(self._manager.connections) > MOST_HELD:
             cast(asyncio.Transport, transport).abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -33,7 +33,7 @@ from clawd.host import bodies
 from clawd.host.bodies import Problem
 from clawd.host.connection import Connection, problem, reply
 from clawd.host.peer import Peer
-from clawd.host.tools import Act, ToolContext, ToolTable
+from clawd.host.tools import ToolContext, ToolTable
 from clawd.model import Usage
 from clawd.turns.desk import Control, Desk, Final, Lease, TokenCheck
 
@@ -143,7 +143,10 @@ class HostServer:
         if not owned:
             log.warning("run %s: a process outside its sandbox was refused", self.run)
             return Problem(403, "not_this_sandbox", "this socket belongs to another sandbox", close=True)
-        if self._http is not None and len(self._http.connections) >= bodies.CONNECTIONS:
+        # The runner's are counted apart: what an agent keeps open does not keep the runner out.
+        held = self._http.connections if self._http is not None else []
+        alike = [each for each in held if (cast(Connection, each).peer == self.runner) == (peer == self.runner)]
+        if len(alike) >= bodies.CONNECTIONS:
             return Problem(503, "too_many_connections", "too many connections; close some", close=True)
         return None
 
@@ -163,7 +166,7 @@ class HostServer:
             return problem(Problem(503, "storage", str(error)))
         except ClawdError as error:
             return problem(Problem(422, "refused", str(error)))
-        except web.RequestPayloadError:
+        except (web.RequestPayloadError, ConnectionError):
             return problem(Problem(400, "malformed", "the body was cut off", close=True))
         except Exception:
             log.exception("run %s: %s failed", self.run, request.method)
@@ -269,12 +272,12 @@ class HostServer:
             arguments = tool.Arguments.model_validate(body.arguments)
         except ValidationError as error:
             raise Problem(400, "arguments", bodies.describe(error)) from None
-        try:
+        call = (lease, name, arguments.model_dump(), body.nth)
+        result = await self._fenced(lease, self._desk.effect_result(*call))
+        if result is None:
             act = await tool.prepare(self._context(lease), arguments)
-        except ClawdError as refusal:
-            act = refusing(refusal)  # a repeat still gets the first result: only the desk knows
-        done = self._desk.effect(lease, name, arguments.model_dump(), body.nth, act)
-        return reply({"result": await self._fenced(lease, done)})
+            result = await self._fenced(lease, self._desk.effect(*call, act))
+        return reply({"result": result})
 
     def _lease_for(self, body: bodies.ToolBody, is_runner: bool) -> Lease:
         """The live turn that a tool call belongs to. No turn, no road."""
@@ -307,13 +310,6 @@ class Rate:
             return False
         self._times.append(now)
         return True
-
-
-def refusing(error: ClawdError) -> Act:
-    def act(_tx: object, _effect: int) -> dict[str, Any]:
-        raise error
-
-    return act
 
 
 def controls(news: list[Control]) -> web.Response:

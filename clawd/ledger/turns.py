@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from clawd.errors import LeaseLost, NotFound
+from clawd.errors import LeaseLost, NotFound, UsageError
 from clawd.ledger import groups
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Lease
@@ -19,6 +19,7 @@ from clawd.trust import Role, lowest
 
 # Effects of one turn, by host tool: enough for any honest turn.
 QUOTAS = {"send_message": 20, "send_file": 10}
+MOST_STEPS, MOST_STEP_BYTES = 1000, 16 << 20  # of one turn: they are read whole, by its next attempt and its record
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +142,45 @@ def is_lease_of(row: Row, lease: Lease) -> bool:
 
 
 def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
-    """Keep message `n`. The same one again changes nothing; another one under the same number is refused."""
-    check_lease(tx, lease)
+    """Keep message `n`. The same one again changes nothing; another one under the same number is refused, and so is
+    what would be too much for one turn."""
+    turn = check_lease(tx, lease)
     old = tx.one("SELECT message FROM step WHERE turn = ? AND n = ?", lease.turn, n)
     if old is not None:
         if json.loads(old["message"]) != message:
             raise LeaseLost(f"turn {lease.turn} has another step {n} already")
         return
     text = json.dumps(message, ensure_ascii=False)
+    kept = tx.one(
+        "SELECT COUNT(*) AS n, COALESCE(SUM(LENGTH(message)), 0) AS size FROM step WHERE turn = ? AND n >= ?",
+        lease.turn,
+        turn["base_steps"],
+    )
+    assert kept is not None
+    if kept["n"] >= MOST_STEPS or kept["size"] + len(text) > MOST_STEP_BYTES:
+        raise UsageError(f"a turn may have {MOST_STEPS} steps and {MOST_STEP_BYTES >> 20} MB of them")
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
+
+
+def effect_result(
+    tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
+) -> dict[str, Any] | None:
+    """What a call of a host tool gets without being done: the result that it has, or the refusal over the quota."""
+    check_lease(tx, lease)
+    old = tx.one(
+        "SELECT result FROM effect WHERE turn = ? AND tool = ? AND arguments = ? AND nth = ?",
+        lease.turn,
+        tool,
+        _digest(arguments),
+        nth,
+    )
+    if old is not None:
+        return dict(json.loads(old["result"]))
+    used = tx.one("SELECT COUNT(*) AS n FROM effect WHERE turn = ? AND tool = ? AND state = 'done'", lease.turn, tool)
+    assert used is not None
+    if used["n"] < QUOTAS.get(tool, 100):
+        return None
+    return {"error": f"{tool} was used {used['n']} times in this turn, which is the limit"}
 
 
 def effect(
@@ -160,37 +191,21 @@ def effect(
     nth: int,
     act: Callable[[Transaction, int], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Do a host tool's effect once, keyed by content; a repeated call gets the first one's result. Over its quota the
-    refusal is the result, so that it too is given once and for all."""
-    check_lease(tx, lease)
-    digest = hashlib.sha256(json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    old = tx.one(
-        "SELECT result FROM effect WHERE turn = ? AND tool = ? AND arguments = ? AND nth = ?",
-        lease.turn,
-        tool,
-        digest,
-        nth,
-    )
-    if old is not None:
-        return dict(json.loads(old["result"]))
-    used = tx.one("SELECT COUNT(*) AS n FROM effect WHERE turn = ? AND tool = ? AND state = 'done'", lease.turn, tool)
-    assert used is not None
-    over = used["n"] >= QUOTAS.get(tool, 100)
+    """Do a host tool's effect once, keyed by content; a repeated call gets the first one's result. A call over the
+    quota is not done, and leaves nothing."""
+    known = effect_result(tx, lease, tool, arguments, nth)
+    if known is not None:
+        return known
     id = tx.insert(
-        "effect",
-        turn=lease.turn,
-        tool=tool,
-        arguments=digest,
-        nth=nth,
-        state="refused" if over else "done",
-        result="{}",
+        "effect", turn=lease.turn, tool=tool, arguments=_digest(arguments), nth=nth, state="done", result="{}"
     )
-    if over:
-        result: dict[str, Any] = {"error": f"{tool} was used {used['n']} times in this turn, which is the limit"}
-    else:
-        result = act(tx, id)
+    result = act(tx, id)
     tx.execute("UPDATE effect SET result = ? WHERE id = ?", json.dumps(result, ensure_ascii=False), id)
     return result
+
+
+def _digest(arguments: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def has_effects(tx: Transaction, turn: int) -> bool:

@@ -19,11 +19,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clawd.clock import rfc3339
+from clawd.clock import moment_of, rfc3339
 from clawd.errors import Refused, StorageError
 from clawd.files import open_beneath, sync_directory
 from clawd.model import Block
@@ -257,8 +256,8 @@ def _mark(block: Block) -> _Mark:
 
 
 def _mark_of(meta: dict[str, Any], at: str | None) -> _Mark:
-    moment = datetime.fromisoformat(at).timestamp() if at else None
-    return _Mark(meta.get("turn"), meta.get("n"), meta.get("note"), moment)
+    moment = moment_of(at) if at else None
+    return _Mark(meta.get("turn"), meta.get("n"), meta.get("note"), moment.timestamp() if moment else None)
 
 
 def _find(data: bytes, marks: dict[_Mark, int]) -> dict[int, tuple[int, int]]:

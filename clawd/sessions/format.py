@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from clawd.clock import rfc3339
+from clawd.clock import moment_of, rfc3339
 from clawd.model import Block
 
 MARKER = "<!-- msg:"
@@ -320,10 +320,8 @@ def _take_moment(meta: dict[str, Any]) -> datetime | None:
 
 def _moment_of(value: Any) -> datetime | None:
     try:
-        if isinstance(value, str):
-            return datetime.fromisoformat(value).astimezone()
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value).astimezone()
+            value = datetime.fromtimestamp(value).astimezone().isoformat()
     except (ValueError, OverflowError, OSError):
-        pass
-    return None
+        return None
+    return moment_of(value) if isinstance(value, str) else None

@@ -33,7 +33,7 @@ from clawd.turns.runs import Run
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-MAX_FILE_BYTES = 100 << 20
+MAX_FILES_BYTES = 100 << 20  # of one answer, all together
 
 
 class Counter:
@@ -248,6 +248,12 @@ class Counter:
                 }
                 self._signals.emit(News("tool", run.group, live.session, data))
 
+    async def effect_result(
+        self, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
+    ) -> dict[str, Any] | None:
+        self._live(lease)
+        return await self._ledger.do(lambda tx: turns.effect_result(tx, lease, tool, arguments, nth))
+
     async def effect(
         self,
         lease: Lease,
@@ -302,13 +308,14 @@ class Counter:
         self._dispatcher.ended(ended, Address.of(row), run.group)
 
     async def _keep_files(self, run: Run, final: Final) -> tuple[list[tuple[str, str]], str | None]:
-        kept = []
+        kept, room = [], MAX_FILES_BYTES
         for name in final.files:
             relative = name.removeprefix("/group/work/")
             try:
-                blob, _ = await anyio.to_thread.run_sync(self._blobs.keep, run.spec.work, relative, MAX_FILE_BYTES)
+                blob, size = await anyio.to_thread.run_sync(self._blobs.keep, run.spec.work, relative, room)
             except (UnsafePath, OSError) as error:
                 return [], f"the file {name!r} cannot be sent ({error})"
+            room -= size
             kept.append((relative.rsplit("/", 1)[-1], blob))
         return kept, final.error
 

@@ -40,6 +40,12 @@ class Desk(Protocol):
         """Confirm the hand-out, renew the lease, pass deltas on."""
         ...
 
+    async def effect_result(
+        self, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
+    ) -> dict[str, Any] | None:
+        """What this call gets without being done again: its first result, or a refusal over the quota."""
+        ...
+
     async def effect(
         self,
         lease: Lease,
@@ -49,7 +55,7 @@ class Desk(Protocol):
         act: Callable[[Transaction, int], dict[str, Any]],
     ) -> dict[str, Any]:
         """Do a host tool's effect once: `act(tx, effect_id)` runs in the transaction that stores its result; the
-        same (turn, tool, arguments, nth) gives the stored result. Raises ClawdError over a quota."""
+        same (turn, tool, arguments, nth) gives the stored result."""
         ...
 
     async def final(self, lease: Lease, final: Final) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from clawd import faults
-from clawd.clock import Clock, rfc3339
+from clawd.clock import Clock, moment_of, rfc3339
 from clawd.config.home import Home
 from clawd.ledger import deliveries, ends, turns
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -74,10 +74,7 @@ def _unanswered(steps: list[dict[str, Any]]) -> list[str]:
 
 
 def _moment(text: str | None) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
+    return moment_of(text) if text else None
 
 
 class Recorder:

@@ -17,7 +17,7 @@ import anyio
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.begin import ensure_group
-from clawd.config.home import Home
+from clawd.config.home import Home, make_private
 from clawd.errors import SandboxUnavailable
 from clawd.ids import new_id
 from clawd.ledger import groups, runs
@@ -166,8 +166,7 @@ class Runs:
         """
         try:
             await self._begin(run)
-            run.spec.directory.mkdir(mode=0o700)
-            run.spec.socket_directory.mkdir(mode=0o755)
+            self._make_room(run.spec)
             if not run.spec.work.parent.is_dir():  # somebody removed the group's folder
                 ensure_group(self._home, run.spec.work.parent.name)
             self._show(run)
@@ -186,6 +185,15 @@ class Runs:
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._runtime / run.id, ignore_errors=True))
                 await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
                 run.dead = True
+
+    def _make_room(self, spec: RunSpec) -> None:
+        """The run's directory, beneath one that others may have removed: a logout does that to `/run/user`."""
+        try:
+            make_private(self._runtime)
+            spec.directory.mkdir(mode=0o700)
+            spec.socket_directory.mkdir(mode=0o755)
+        except OSError as error:
+            raise SandboxUnavailable(f"{spec.directory} cannot be made: {error.strerror}") from error
 
     async def _begin(self, run: Run) -> None:
         """The ledger knows a run before there is anything to find of it."""

@@ -305,6 +305,8 @@ def test_files_that_cannot_be_read(home: Home) -> None:
     assert check_file(home.config_file)["errors"][0]["hint"].startswith("clawd init")
     home.config_file.write_bytes(b"[claw]\nname = '\xff'")
     assert check_file(home.config_file)["errors"][0]["what"] == "byte 15 is not UTF-8"
+    home.config_file.write_bytes(b"schema = 1\n" + b"# a line of no importance\n" * 50_000)
+    assert check_file(home.config_file)["errors"][0]["what"] == "the file is larger than 1 MB"
     home.config_file.unlink()
     home.config_file.mkdir()
     assert "cannot be read" in check_file(home.config_file)["errors"][0]["what"]

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from clawd.control import descriptors, wire
+from clawd.control import descriptors, server, wire
 from clawd.control.client import ConnectionLost, ControlClient, NoDaemon
 from clawd.control.server import ControlServer
 from clawd.errors import NotFound, UsageError
@@ -198,3 +198,29 @@ async def test_descriptors_come_with_a_command_only(tmp_path: Path, request_: di
             socket.send_fds(connection, [wire.encode(request_)], [0, 1, 2])
             answer = wire.decode(await asyncio.to_thread(connection.recv, 65536))
     assert answer["error"]["code"] == 2
+
+
+async def test_a_socket_that_somebody_removed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "NAME_CHECK_S", 0.01)
+    async with served(tmp_path), ControlClient(tmp_path) as before:
+        (tmp_path / wire.NAME).unlink()
+        with anyio.fail_after(10):
+            while not (tmp_path / wire.NAME).exists():
+                await anyio.sleep(0.01)
+        async with ControlClient(tmp_path) as after:
+            assert await after.call("echo", n=1) == {"n": 1}
+        assert await before.call("echo", n=2) == {"n": 2}
+    assert not (tmp_path / wire.NAME).exists()
+
+
+async def test_a_client_that_leaves_without_reading_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path):
+        client = wire.connect(tmp_path)
+        client.sendall(b'{"id":1,"op":"echo"}\n')
+        await anyio.wait_readable(client)
+        client.close()
+        async with ControlClient(tmp_path) as other:
+            assert await other.call("echo", n=1) == {"n": 1}
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

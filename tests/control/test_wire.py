@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,15 @@ def test_a_peer_of_another_namespace_or_user_is_not_our_own(wrapper: list[str]) 
             with peer:
                 assert not wire.is_own(peer)
             assert process.wait(10) == 0
+
+
+def test_a_daemon_that_is_slow_to_accept_is_waited_for(tmp_path: Path) -> None:
+    with wire.listen(tmp_path) as listener:
+        listener.listen(0)
+        with wire.connect(tmp_path):
+            began = time.monotonic()
+            with pytest.raises(BlockingIOError):
+                wire.connect(tmp_path, timeout=0.2)
+            assert time.monotonic() - began >= 0.2
+            listener.accept()[0].close()
+            wire.connect(tmp_path).close()

@@ -137,6 +137,12 @@ class MemoryDesk:
         self.calls.append("events")
         self.changed()
 
+    async def effect_result(
+        self, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
+    ) -> dict[str, Any] | None:
+        self._held(lease)
+        return self.effects.get((lease.turn, tool, str(sorted(arguments.items())), nth))
+
     async def effect(
         self,
         lease: Lease,

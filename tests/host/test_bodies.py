@@ -66,3 +66,11 @@ def nested(depth: int) -> Any:
 @pytest.mark.parametrize(("depth", "exceeds"), [(0, False), (31, False), (32, False), (33, True), (500, True)])
 def test_depth(depth: int, exceeds: bool) -> None:
     assert bodies.depth_exceeds(nested(depth), 32) is exceeds
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-1e999", "9" * 5000])
+def test_a_number_that_json_cannot_say_again_is_malformed(number: str) -> None:
+    body = f'{{"schema": 1, "attempt": 1, "worker": 0, "text": "", "notes": {{"x": {number}}}}}'
+    with pytest.raises(bodies.Problem) as caught:
+        bodies.decode(body.encode(), bodies.FinalBody)
+    assert (caught.value.status, caught.value.code) == (400, "malformed")

@@ -163,6 +163,39 @@ async def test_a_flood_of_connections_holds_no_descriptors(stage: Stage) -> None
                     back = await code(stage, "GET", "/") == (404, "not_found")
 
 
+async def test_what_others_keep_open_does_not_keep_the_runner_out(stage: Stage) -> None:
+    program = (
+        "import socket, sys\n"
+        "held = [socket.socket(socket.AF_UNIX) for _ in range(int(sys.argv[2]))]\n"
+        "for one in held: one.connect(sys.argv[1])\n"
+        "print(flush=True); sys.stdin.read()\n"
+    )
+    async with stage.server():
+        turn = await live(stage)
+        arguments = ("-c", program, str(stage.socket), str(4 * bodies.CONNECTIONS))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        holder = await asyncio.create_subprocess_exec(sys.executable, *arguments, **pipes)
+        try:
+            assert holder.stdout is not None
+            with anyio.fail_after(30):
+                assert await holder.stdout.readline()
+            assert await code(stage, "POST", f"/host/v1/turn/{turn.id}/step", STEP) == (200, "")
+        finally:
+            holder.kill()
+            await holder.wait()
+
+
+async def test_a_client_that_leaves_in_mid_body_is_no_failure(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    async with stage.server() as server:
+        turn = await live(stage)
+        _, writer = await asyncio.open_unix_connection(str(stage.socket))
+        writer.write(f"POST /host/v1/turn/{turn.id}/step HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{{".encode())
+        await eventually(lambda: any(each._current_request for each in server._http.connections))
+        writer.close()
+        await eventually(lambda: not server._http.connections)
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 # ---- turns
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from clawd.errors import ClawdError, LeaseLost
+from clawd.errors import ClawdError, LeaseLost, UsageError
 from clawd.ledger import deliveries, ends, groups, turns
 from clawd.ledger.db import Transaction
 from clawd.model import Final, Lease, Usage
@@ -195,6 +195,30 @@ def test_effects_have_a_quota_and_the_refusal_is_a_result(desk: Desk) -> None:
         for n in range(12)
     ]
     assert [("error" in result) for result in results] == [False] * 10 + [True] * 2
+    first, over = (
+        desk.ledger.tx(lambda tx, n=n: turns.effect_result(tx, lease, "send_file", {"n": n}, 1))  # type: ignore[misc]
+        for n in (0, 12)
+    )
+    assert first == {"ok": True} and over == results[11]
+
+
+@pytest.mark.parametrize(("most", "size"), [(3, 1 << 20), (1000, 250)])
+def test_the_steps_of_a_turn_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch, most: int, size: int) -> None:
+    monkeypatch.setattr(turns, "MOST_STEPS", most)
+    monkeypatch.setattr(turns, "MOST_STEP_BYTES", size)
+    desk.accept()
+    desk.run("r1")
+    lease = must_claim(desk)
+    message = {"role": "assistant", "content": "x" * 40}
+
+    def add(n: int) -> None:
+        desk.ledger.tx(lambda tx: turns.add_step(tx, lease, n, message, []))
+
+    for n in range(3):
+        add(n)
+    with pytest.raises(UsageError, match="a turn may have"):
+        add(3)
+    add(2)  # a repeat is no further one
 
 
 def test_three_faults_fail_and_tell(desk: Desk) -> None:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from clawd.errors import LeaseLost
-from clawd.ledger import ends
+from clawd.ledger import ends, turns
 from clawd.ledger.db import Transaction
 from clawd.model import Final, Lease, Offer
 from tests.turns.conftest import opened
@@ -286,3 +286,15 @@ async def test_a_sandbox_that_is_being_killed_has_no_say_any_more(tmp_path: Path
         box.kill = dying  # type: ignore[method-assign]
         await ground.dispatcher.end_run("main")
         assert len(refused) >= 2
+
+
+async def test_the_files_of_an_answer_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clawd.turns.counter.MAX_FILES_BYTES", 10)
+    async with opened(tmp_path, workers=0) as ground:
+        await ground.accept()
+        run = await ground.run()
+        lease, _ = await ground.offer(run)
+        (run.spec.work / "f").write_bytes(b"123456")
+        await ground.counter.final(lease, Final("here", files=("f", "f")))
+        turn = await ground.ledger.do(lambda tx: turns.get(tx, lease.turn))
+        assert "'f' is larger than 4 bytes" in turn["error"]

@@ -1,5 +1,7 @@
 """Places, lives and limits of runs: who gets a sandbox, what happens to turns when it ends, and who is told."""
 
+import shutil
+import stat
 from pathlib import Path
 
 import anyio
@@ -410,3 +412,19 @@ async def test_closing_lets_turns_end_and_hands_out_nothing_more(tmp_path: Path)
         assert ground.backend.alive() == []
         with pytest.raises(SandboxUnavailable, match="ending"):
             await ground.dispatcher.ensure("main")
+
+
+async def test_a_removed_runtime_directory_is_made_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as ground:
+        await ground.recorded(await ground.accept())
+        shutil.rmtree(tmp_path / "run")
+        await ground.dispatcher.end_run("main")
+        await ground.recorded(await ground.accept())
+        assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+        await ground.dispatcher.end_run("main")
+        shutil.rmtree(tmp_path / "run")
+        (tmp_path / "run").write_text("in the way")
+        seq = await ground.accept()
+        await ground.until_state(seq, "held")
+        [notice] = await ground.notices()
+        assert "cannot be made" in notice
