@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 BARREN_LIVES = 3
 NOTICE_LIMIT = 4000  # every platform takes a notice of this size
 LONGEST_HOLD_S = RECONCILE_S = 60.0
+LAST_WORD_S = 0.5  # how long a lost runner has to be heard after all
 END_S = 5.0  # at the end: how long what was just being made may take to notice
 
 
@@ -437,6 +438,10 @@ class Dispatcher:
         now = self._clock.monotonic()
         if run.live:
             lost = [live for live in run.live.values() if self._judge(run, live, now)]
+            if lost:  # what they said while this daemon was kept from running is read first
+                await anyio.sleep(LAST_WORD_S)
+                now = self._clock.monotonic()
+                lost = [live for live in run.live.values() if self._judge(run, live, now)]
             for live in lost:
                 live.why = live.why or "its runner did not answer"
                 log.warning("turn %s of group %s: %s", live.turn, run.group, live.why)
