@@ -1,13 +1,28 @@
-"""Which messages are commands, and how often a sender may speak."""
+"""Which messages are commands, and how often a sender may speak; what is durable is carried on, whoever goes away."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
-from clawd.clock import TurnedClock
-from clawd.intake import RATE_MESSAGES, RATE_WINDOW_S, Rates, parse
+from clawd.clock import SystemClock, TurnedClock
+from clawd.commands.table import COMMANDS
+from clawd.errors import StorageError, UsageError
+from clawd.intake import RATE_MESSAGES, RATE_WINDOW_S, Intake, Place, Rates, parse
+from clawd.ledger import ends, groups, turns
+from clawd.ledger.db import Ledger
+from clawd.ledger.deliveries import Address
+from clawd.model import Incoming
+from clawd.signals import Signals
+from clawd.tasks import Tasks
+from clawd.trust import Role
+from tests.ledger.conftest import NOW, Desk
 
 
 @pytest.mark.parametrize(
@@ -51,3 +66,128 @@ def test_senders_that_are_quiet_are_forgotten() -> None:
     clock.advance(RATE_WINDOW_S + 1)
     rates.wait("member:new")
     assert list(rates._times) == ["member:new"]
+
+
+class Around:
+    """The rooms around intake: what they were told."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger, self.desk = ledger, Desk(ledger)
+        self.woken: list[str] = []
+        self.delivered: list[Address] = []
+        self.ended: list[tuple[int | None, list[int]]] = []
+        self.count = 0
+
+    def stopped(self, live: int | None, waiting: list[int]) -> None:
+        self.ended.append((live, waiting))
+
+    def state_of(self, group: str) -> str:
+        return f"group {group}"
+
+    async def place(self, incoming: Incoming) -> Place:
+        return Place("main", "terminal:main")
+
+    def incoming(self, text: str, sender: str = "owner") -> Incoming:
+        self.count += 1
+        return Incoming("terminal", "main", f"i{self.count}", sender, (text,), datetime.now(UTC))
+
+
+@asynccontextmanager
+async def opened(ledger: Ledger) -> AsyncIterator[tuple[Intake, Around]]:
+    around = Around(ledger)
+    ledger.tx(lambda tx: groups.add(tx, "main", NOW))
+    async with anyio.create_task_group() as tasks:
+        intake = Intake(
+            ledger=ledger,
+            clock=SystemClock(),
+            signals=Signals(),
+            tasks=Tasks(tasks),
+            place=around.place,
+            role=lambda incoming: Role(incoming.sender.partition(":")[0]),
+            commands=COMMANDS,
+            context=around,
+            wake=around.woken.append,
+            deliver=around.delivered.append,
+            text_limit=lambda channel: 4000,
+        )
+        yield intake, around
+        tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.open(tmp_path / "ledger.db")
+
+
+@pytest.mark.anyio
+async def test_a_message_is_durable_and_its_group_is_woken(ledger: Ledger) -> None:
+    async with opened(ledger) as (intake, around):
+        incoming = around.incoming("hi")
+        receipt = await intake.receive(incoming)
+        again = await intake.receive(incoming)
+    assert (receipt.state, receipt.fresh, again.fresh, again.message) == ("received", True, False, receipt.message)
+    assert around.woken == ["main"]
+
+
+@pytest.mark.anyio
+async def test_a_sender_that_goes_away_while_it_is_kept_loses_nothing(ledger: Ledger) -> None:
+    async with opened(ledger) as (intake, around):
+        async with anyio.create_task_group() as sender:
+            sender.start_soon(intake.receive, around.incoming("hi"))
+            sender.start_soon(intake.receive, around.incoming("/help"))
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+            sender.cancel_scope.cancel()
+        kept = await ledger.do(lambda tx: tx.all("SELECT kind, state FROM inbound ORDER BY kind"))
+    assert [tuple(row) for row in kept] == [("command", "answered"), ("message", "received")]
+    assert around.woken == ["main"] and len(around.delivered) == 1
+
+
+@pytest.mark.anyio
+async def test_a_stop_that_was_accepted_before_a_crash_is_carried_out_before_turns_go_on(ledger: Ledger) -> None:
+    async with opened(ledger) as (intake, around):
+        around.desk.accept("a long task")
+        around.desk.run("r1")
+        claim = ledger.tx(lambda tx: turns.claim(tx, "r1", "main", 0, NOW))
+        around.desk.accept("/stop", kind="command")  # and then the daemon died
+        await intake.carry_out_open()
+        assert claim is not None and around.ended == [(claim.turn["id"], [])]
+        assert ledger.tx(lambda tx: ends.requeue(tx, claim.turn["id"], NOW)).state == "stopped"
+
+
+@pytest.mark.anyio
+async def test_a_command_that_cannot_be_read_any_more_hinders_no_other(ledger: Ledger) -> None:
+    async with opened(ledger) as (intake, around):
+        first, second = around.desk.accept("/help", kind="command"), around.desk.accept("/help", kind="command")
+        ledger.tx(lambda tx: tx.execute("UPDATE inbound SET parts = '[]' WHERE seq = ?", first.seq))
+        await intake.carry_out_open()
+        assert around.desk.state("inbound", second.seq) == "answered"
+
+
+@pytest.mark.anyio
+async def test_beyond_its_rate_a_member_waits_and_is_told(ledger: Ledger) -> None:
+    async with opened(ledger) as (intake, around):
+        receipts = [await intake.receive(around.incoming("hi", "member:bob")) for _ in range(RATE_MESSAGES + 1)]
+        owners = await intake.receive(around.incoming("hi"))
+    assert [each.state for each in receipts] == ["received"] * RATE_MESSAGES + ["held"]
+    assert receipts[-1].told is not None and "kept" in receipts[-1].told
+    assert owners.state == "received"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("text", "error"), [(" \n", UsageError), ("x" * 300_000, UsageError)])
+async def test_what_cannot_be_a_message_is_refused(ledger: Ledger, text: str, error: type[Exception]) -> None:
+    async with opened(ledger) as (intake, around):
+        with pytest.raises(error):
+            await intake.receive(around.incoming(text))
+
+
+@pytest.mark.anyio
+async def test_strangers_leave_nothing_behind_and_nothing_comes_in_at_the_end(ledger: Ledger) -> None:
+    async with opened(ledger) as (intake, around):
+        receipt = await intake.receive(around.incoming("hi", "stranger:eve"))
+        assert (receipt.message, receipt.state) == (None, "refused") and receipt.told
+        intake.closed = True
+        with pytest.raises(StorageError):
+            await intake.receive(around.incoming("hi"))
+        assert (await ledger.do(lambda tx: tx.all("SELECT * FROM inbound"))) == []

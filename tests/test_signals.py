@@ -71,3 +71,14 @@ async def test_nobody_is_told_after_leaving() -> None:
     with anyio.move_on_after(0) as scope:
         await anext(subscription)
     assert scope.cancelled_caught
+
+
+async def test_a_subscriber_knows_that_it_missed_something() -> None:
+    """What depends on news reads the ledger then."""
+    signals = Signals()
+    with signals.subscribe(limit=2) as inbox:
+        for number in range(2):
+            signals.emit(News("turn", data={"turn": number}))
+        assert not inbox.missed()
+        signals.emit(News("turn"))
+        assert inbox.missed() and not inbox.missed()

@@ -40,7 +40,7 @@ async def test_a_part_that_always_fails_starves_nobody_is_told_once_and_lives_ag
             raise RuntimeError("no")
         await anyio.sleep_forever()
 
-    async def tell(text: str) -> None:
+    def tell(text: str) -> None:
         assert part.state == "degraded"
         told.append(text)
 
@@ -53,3 +53,14 @@ async def test_a_part_that_always_fails_starves_nobody_is_told_once_and_lives_ag
         assert part.state == "live" and part.error == "no"
         tasks.cancel_scope.cancel()
     assert told == ["part fails again and again: no"] and beats >= tries
+
+
+@pytest.mark.anyio
+async def test_a_part_that_ends_by_itself_is_not_shown_as_living() -> None:
+    part = Part("part")
+
+    async def work() -> None:
+        assert part.state == "live"
+
+    await supervise.supervise(part, work, SystemClock(), lambda text: None)
+    assert part.state == "dead"

@@ -56,11 +56,12 @@ def _number(text: str) -> int:
 # argparse names them in its sentences
 _seconds.__name__, _number.__name__ = "number of seconds", "number"
 
-_GROUP = _argument("group", metavar="GROUP")
+_GROUP = _argument("group", metavar="GROUP", help="its name (clawd groups list)")
+_NEW_GROUP = _argument("group", metavar="GROUP", help="its name: letters, digits, - and _")
 _OF_GROUP = _argument("--group", metavar="G", help="of this group alone")
 _IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (default: main)")
-_ID = _argument("id", metavar="ID")
-_NUMBER = _argument("id", metavar="ID", type=_number)
+_ID = _argument("id", metavar="ID", help="the session (clawd session list)")
+_NUMBER = _argument("id", metavar="ID", type=_number, help="the message's number (clawd messages list)")
 _STATES = sorted(set(INBOUND.values()))
 
 _BUILT = (
@@ -68,7 +69,7 @@ _BUILT = (
         ("init",),
         "make a home",
         "homes:init",
-        (_argument("directory", nargs="?", metavar="DIR"),),
+        (_argument("directory", nargs="?", metavar="DIR", help="where (default: as --home says)"),),
         home=False,
     ),
     Command(
@@ -107,17 +108,21 @@ _BUILT = (
         ("config", "check"),
         "whether a config file is valid",
         "homes:check",
-        (_argument("file", nargs="?", metavar="FILE"),),
+        (_argument("file", nargs="?", metavar="FILE", help="a config.toml or group.toml (default: the home's)"),),
         home=False,
     ),
     Command(("groups", "list"), "all groups", "looking:groups"),
     Command(("groups", "show"), "one group", "looking:group", (_GROUP,)),
-    Command(("groups", "add"), "make a group", "changing:add", (_GROUP,)),
+    Command(("groups", "add"), "make a group", "changing:add", (_NEW_GROUP,)),
     Command(
         ("groups", "set"),
         "set a key of group.toml",
         "changing:set_key",
-        (_GROUP, _argument("key", metavar="KEY"), _argument("value", metavar="VALUE")),
+        (
+            _GROUP,
+            _argument("key", metavar="KEY", help="like timezone or sandbox.memory"),
+            _argument("value", metavar="VALUE", help="as it would stand in the file; text may do without quotes"),
+        ),
     ),
     Command(
         ("groups", "clean"),
@@ -148,7 +153,7 @@ _BUILT = (
         ("sandbox", "exec"),
         "run a command in a group's sandbox",
         "sandbox:execute",
-        (_IN_GROUP, _argument("command", nargs="...", metavar="-- CMD…")),
+        (_IN_GROUP, _argument("command", nargs="...", metavar="-- CMD…", help="its exit code is ours")),
         failure=125,
     ),
 )

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from clawd.cli import writing
-from clawd.cli.page import cell, give
+from clawd.cli.page import cell, give, say
 from clawd.config.home import Home
 
 
@@ -40,4 +40,6 @@ def trust(options: Namespace, home: Home) -> int:
 
 def retry(options: Namespace, home: Home) -> int:
     result = writing.call(home, "messages.retry", id=options.id)
+    if not options.json:
+        say("it is tried again when a daemon runs; clawd chat shows the reply")
     return _done(options, result, f"message {options.id} is tried again")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from argparse import Namespace
 from pathlib import Path
 
-from clawd.cli.page import cell, give, settled, table, write_json
+from clawd.cli.page import cell, say, settled, table, write_json
 from clawd.config.home import Home
 
 
@@ -16,7 +17,13 @@ def init(options: Namespace, home: Home) -> int:
 
     if options.directory:
         home = Home(Path(options.directory).expanduser().absolute())
-    give(settled(operations.init(home)), options.json)
+    result = settled(operations.init(home))
+    if options.json:
+        write_json(result)
+        return 0
+    for path in result["made"]:
+        sys.stdout.write(cell(path) + "\n")
+    say(f"{home.root} is a home; talk to its agent: clawd --home {shlex.quote(str(home.root))} chat")
     return 0
 
 

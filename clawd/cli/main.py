@@ -118,9 +118,10 @@ def _do(command: Command, arguments: list[str]) -> int:
     except FileNotFoundError:  # it was removed under us
         current = Path("/")
     home = find_home(options.home, dict(os.environ), current)
+    passed_over = None if options.home or os.environ.get("CLAWD_HOME") else current
     module, _, function = command.does.partition(":")
     code: int = getattr(import_module(f"clawd.cli.{module}"), function)(
-        options, require_home(home) if command.home else home
+        options, require_home(home, passed_over) if command.home else home
     )
     return code
 

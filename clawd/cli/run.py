@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 
-from clawd.cli.page import settled
+from clawd.cli.page import say, settled
 from clawd.config.home import Home
 
 
@@ -12,4 +13,6 @@ def run(options: Namespace, home: Home) -> int:
     """Until it is ended; gives its exit code."""
     from clawd import daemon
 
+    if sys.stderr.isatty():
+        say(f"the daemon of {home.root} · clawd chat talks to it · Ctrl-C ends it")
     return int(settled(daemon.run(home, until_closed=options.until_closed)))

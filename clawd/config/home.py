@@ -95,10 +95,6 @@ class Home:
         return self.state / "lock"
 
     @property
-    def control_socket(self) -> Path:
-        return self.state / "control.sock"
-
-    @property
     def log_file(self) -> Path:
         return self.state / "logs" / "clawd.jsonl"
 
@@ -156,11 +152,14 @@ def group_folders(home: Home) -> list[str]:
     return sorted(name for name in names if is_group_name(name))
 
 
-def require_home(home: Home) -> Home:
-    """The same home, if it exists. Raises NotFound with the command that makes one, Refused when it is no
-    directory."""
+def require_home(home: Home, passed_over: Path | None = None) -> Home:
+    """The same home, if it exists. Raises NotFound with the command that makes one, and why a current directory was
+    `passed_over` that has a config; Refused when it is no directory."""
     if not home.root.exists():
-        raise NotFound(f"there is no home at {home.root}", hint=f"make one: clawd init {home.root}")
+        hint = f"make one: clawd init {home.root}"
+        if passed_over is not None and (passed_over / "config.toml").is_file():
+            hint += f"; or, if {passed_over} is one, nobody else may write to it: chmod go-w . config.toml"
+        raise NotFound(f"there is no home at {home.root}", hint=hint)
     if not home.root.is_dir():
         raise Refused(f"{home.root} is not a directory")
     return home

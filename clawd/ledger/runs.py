@@ -44,12 +44,6 @@ def ready(tx: Transaction, run: str) -> None:
     tx.move("run", run, "hello")
 
 
-def drain(tx: Transaction, run: str) -> None:
-    row = tx.one("SELECT state FROM run WHERE id = ?", run)
-    if row is not None and row["state"] in ("starting", "ready", "busy", "paused"):
-        tx.move("run", run, "drain")
-
-
 def ended(tx: Transaction, run: str) -> None:
     """The sandbox is known dead and its socket closed."""
     row = tx.one("SELECT state FROM run WHERE id = ?", run)

@@ -21,6 +21,7 @@ from clawd.files import walk_beneath
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.locks import KeyedLocks
 from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
@@ -65,6 +66,7 @@ class Dispatcher:
         self.active: dict[str, Run] = {}
         self._wanting: dict[str, None] = {}  # groups that have no run, or one that ends, in their order
         self._barred: set[str] = set()  # groups that must not have one just now
+        self._barring = KeyedLocks()
         self._barren: dict[str, int] = {}  # lives of a group's runs, one after another, that handed out nothing
         self._holding: dict[str, str] = {}  # group → why its turns wait
         self._sweeping = False
@@ -172,13 +174,14 @@ class Dispatcher:
     async def without_run(self, group: str) -> AsyncIterator[None]:
         """While this is open the group has no sandbox. Raises SandboxUnavailable when the one that it has does not
         end."""
-        self._barred.add(group)
-        try:
-            await self.end_run(group)
-            yield
-        finally:
-            self._barred.discard(group)
-            self._decide()
+        async with self._barring.hold(group):
+            self._barred.add(group)
+            try:
+                await self.end_run(group)
+                yield
+            finally:
+                self._barred.discard(group)
+                self._decide()
 
     def stop_live(self, turn: int) -> None:
         """A stop was committed for this turn: say so to its runner."""

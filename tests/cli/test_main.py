@@ -87,6 +87,11 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
     assert "chat" in capsys.readouterr().out
 
 
+def test_every_argument_is_explained() -> None:
+    arguments = [(words, each) for words, command in COMMANDS.items() for each in command.arguments]
+    assert [(words, each.names) for words, each in arguments if not each.settings.get("help")] == []
+
+
 def test_the_version_imports_next_to_nothing() -> None:
     code = "import sys, clawd.__main__ as m; sys.argv[1:] = ['--version']; m.main(); print(*sys.modules)"
     done = subprocess.run(

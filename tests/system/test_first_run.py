@@ -80,7 +80,7 @@ def test_a_clone_that_others_may_write_to_is_no_home_by_itself(clone: Clone, aga
     try:
         done = clone.run(str(clone.tree / ".venv/bin/clawd"), "messages", "list", HOME=str(tmp_path))
         assert (done.returncode, done.stdout) == (5, "")
-        assert str(tmp_path / "clawd") in done.stderr
+        assert str(tmp_path / "clawd") in done.stderr and "chmod go-w . config.toml" in done.stderr
         assert clone.make("chat", "MESSAGE=say still here").stdout == "still here\n"
     finally:
         clone.tree.chmod(mode)

@@ -36,7 +36,7 @@ HELP = """I am the offline engine: fixed rules, no language model. I understand:
   send: TEXT       I send TEXT as a message of its own
   send file: NAME  I send a file of work/
   help             this list"""
-UNKNOWN = """I do not understand that. I am the offline engine: fixed rules, no language model.
+UNKNOWN = """I do not understand that. I am the offline engine: rules, no language model.
 Say "help" for what I do understand."""
 _GREETINGS = ("hello", "hi", "hey", "good morning", "good afternoon", "good evening", "hallo", "moin")
 _SHOWN = 200
