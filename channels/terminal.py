@@ -17,7 +17,8 @@ import anyio
 from clawd.channel import ChannelLimits, Inbox
 from clawd.model import Incoming, Outgoing, Receipt
 
-_BEHIND = 1000  # deliveries that an attached terminal may leave unread before it is detached
+# What an attached terminal may leave unread before it is detached: deliveries, and characters of them.
+_BEHIND, _BEHIND_TEXT = 1000, 4 << 20
 
 
 class Attached:
@@ -29,7 +30,8 @@ class Attached:
         self._behind = False
 
     def put(self, message: Outgoing) -> None:
-        self._behind = self._behind or len(self._waiting) >= _BEHIND
+        text = sum(len(each.text) for each in self._waiting)
+        self._behind = self._behind or len(self._waiting) >= _BEHIND or text > _BEHIND_TEXT
         if not self._behind:
             self._waiting.append(message)
         self._news.set()

@@ -13,6 +13,8 @@ from typing import Any
 
 import anyio
 
+MOST_TEXT = 1 << 20  # characters of streamed text that wait for one subscriber
+
 
 @dataclass(frozen=True, slots=True)
 class News:
@@ -24,24 +26,35 @@ class News:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+def _length(news: News) -> int:
+    return len(news.data.get("text", ""))
+
+
 class Subscription:
     """A bounded inbox: when it is full the oldest news goes, because news may be lost."""
 
     def __init__(self, limit: int) -> None:
-        self._items: deque[News] = deque(maxlen=limit)
+        self._items: deque[News] = deque()
+        self._limit, self._text = limit, 0
         self._event = anyio.Event()
         self._missed = False
 
     def put(self, news: News) -> None:
-        self._missed = self._missed or len(self._items) == self._items.maxlen
         self._items.append(news)
+        self._text += _length(news)
+        while len(self._items) > self._limit or self._text > MOST_TEXT:
+            self._take()
+            self._missed = True
         self._event.set()
 
     def arrived(self) -> list[News]:
         """Take what is there already, without waiting."""
-        taken = list(self._items)
-        self._items.clear()
-        return taken
+        return [self._take() for _ in range(len(self._items))]
+
+    def _take(self) -> News:
+        news = self._items.popleft()
+        self._text -= _length(news)
+        return news
 
     def missed(self) -> bool:
         """Whether news was lost since this was last asked."""
@@ -55,7 +68,7 @@ class Subscription:
         while not self._items:
             self._event = anyio.Event()
             await self._event.wait()
-        return self._items.popleft()
+        return self._take()
 
 
 class Signals:

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from clawd.signals import News, Signals
+from clawd.signals import MOST_TEXT, News, Signals
 
 pytestmark = pytest.mark.anyio
 
@@ -47,6 +47,20 @@ async def test_a_slow_subscriber_loses_the_oldest_and_blocks_nobody() -> None:
         for n in range(100):
             signals.emit(News(str(n)))
         assert [(await anext(subscription)).kind for _ in range(3)] == ["97", "98", "99"]
+
+
+async def test_what_waits_for_a_slow_subscriber_is_bounded_by_its_length_too() -> None:
+    signals = Signals()
+    with signals.subscribe() as subscription:
+        for n in range(100):
+            signals.emit(News("delta", data={"n": n, "text": "x" * 60_000}))
+        assert subscription.missed()
+        waiting = subscription.arrived()
+        assert sum(len(news.data["text"]) for news in waiting) <= MOST_TEXT
+        assert waiting[-1].data["n"] == 99
+        signals.emit(News("next"))
+        assert not subscription.missed()
+        assert (await anext(subscription)).kind == "next"
 
 
 async def test_nobody_is_told_after_leaving() -> None:

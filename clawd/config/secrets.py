@@ -65,7 +65,10 @@ class Secret:
             raise ConfigError(f"{self} must be an absolute path, or begin with ~/")
         try:
             with path.open("rb") as file:
-                return file.read(_LIMIT).decode()
+                data = file.read(_LIMIT + 1)
+            if len(data) > _LIMIT:
+                raise ConfigError(f"the secret {self} is larger than {_LIMIT >> 10} KB")
+            return data.decode()
         except OSError as error:
             raise ConfigError(f"the secret {self} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError:

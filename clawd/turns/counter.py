@@ -159,23 +159,26 @@ class Counter:
             run.nudge()
         run.handed_out += 1
         row = claim.turn
-        run.live[row["id"]] = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now)
+        run.live[row["id"]] = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
         if run.resting:
             run.look_again()
         self._dispatcher.tell(run.group, row["session"], row["id"], "claimed")
         return claim
 
     async def _claim_again(self, run: Run, live: LiveTurn, worker: int) -> turns.Claim | None:
-        old, heard = Lease(run.id, live.turn, live.attempt, live.worker), live.heard
+        old, before = Lease(run.id, live.turn, live.attempt, live.worker), (live.worker, live.heard, live.handed)
         # At once: no other worker is to take it too.
-        live.worker, live.heard, live.confirmed = worker, self._clock.monotonic(), False
+        now = self._clock.monotonic()
+        live.worker, live.handed, live.confirmed = worker, now, False
+        if worker == old.worker:  # it asks again, so it lives; another one may have asked long ago
+            live.heard = now
         try:
             return await self._ledger.do(lambda tx: turns.hand_over(tx, old, worker))
         except LeaseLost:  # it ended meanwhile
-            live.worker, live.heard = old.worker, heard
+            live.worker, live.heard, live.handed = before
             return None
         except BaseException:
-            live.worker, live.heard = old.worker, heard
+            live.worker, live.heard, live.handed = before
             raise
 
     async def _handed(self, run: Run, claim: turns.Claim, worker: int) -> Offer | None:

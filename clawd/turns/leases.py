@@ -14,7 +14,7 @@ LOOK_S = 10.0  # how often the size of work/ is looked at
 @dataclass(slots=True)
 class LiveTurn:
     """A claimed turn as this daemon sees it. All times are monotonic: `began` is the claim, `heard` the last word from
-    its worker, or when it was last handed out."""
+    its worker, `handed` when it was last handed out."""
 
     turn: int
     session: str
@@ -22,6 +22,7 @@ class LiveTurn:
     worker: int
     began: float
     heard: float
+    handed: float
     confirmed: bool = False
     stopping: float | None = None
     why: str | None = None  # what it is ended for, when nobody asked for that
@@ -36,12 +37,12 @@ def verdict(live: LiveTurn, now: float, wall: float = WALL_S) -> str:
         return "lost"
     if live.stopping is None and now - live.began > wall:
         return "late"
-    return "unconfirmed" if not live.confirmed and now - live.heard > CONFIRM_S else "ok"
+    return "unconfirmed" if not live.confirmed and now - live.handed > CONFIRM_S else "ok"
 
 
 def next_look(live: LiveTurn, now: float) -> float:
     """Seconds until `verdict` may change, at most LOOK_S."""
-    due = [live.heard + CONFIRM_S - now] if not live.confirmed else []
+    due = [live.handed + CONFIRM_S - now] if not live.confirmed else []
     if live.stopping is not None:
         due.append(live.stopping + STOP_GRACE_S - now)
     return max(0.05, min((each for each in due if each > 0), default=LOOK_S))

@@ -16,6 +16,8 @@ from clawd.turns.runs import Run
 
 log = logging.getLogger(__name__)
 
+LAST_WORD_S = 0.5  # how long a lost runner has to be heard after all
+
 
 class Watch:
     """Looks at a run whenever something is due or has changed. `kill` has its sandbox ended, whatever comes of it."""
@@ -46,6 +48,10 @@ class Watch:
         run, now = self._run, self._clock.monotonic()
         if run.live:
             lost = [live for live in run.live.values() if self._judge(live, now)]
+            if lost:  # what they said while this daemon was kept from running is read first
+                await anyio.sleep(LAST_WORD_S)
+                now = self._clock.monotonic()
+                lost = [live for live in run.live.values() if self._judge(live, now)]
             for live in lost:
                 live.why = live.why or "its runner did not answer"
                 log.warning("turn %s of group %s: %s", live.turn, run.group, live.why)

@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from agent import forwarder, kernel, protocol  # noqa: E402
 from agent.engines import engine  # noqa: E402
 from agent.processes import Processes  # noqa: E402
-from agent.turn import Answer, Place, Stopped, Turn  # noqa: E402
+from agent.turn import Answer, GivenUp, Place, Stopped, Turn  # noqa: E402
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -161,6 +161,8 @@ class Runner:
             return respond(turn)
         except Stopped:
             return Answer(stop_reason="stopped")
+        except GivenUp as reason:
+            return Answer(error=str(reason))
         except protocol.LeaseLost:
             return None
         except protocol.NoDaemon:

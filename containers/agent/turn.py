@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from agent.processes import Processes
 
 _DELTA = 6000  # characters in one event; a call takes 64 KiB
+SAME_CALLS = 3  # in a row with the same arguments: the last one is not run
 CUT = "\n[… cut: longer than an answer may be …]"
 
 
 class Stopped(Exception):
     """The turn must end now: `stop`, `shutdown` or a lost lease."""
+
+
+class GivenUp(Exception):
+    """The turn goes round in circles: it ends with this reason."""
 
 
 class Place:
@@ -66,6 +71,9 @@ class Turn:
         self._offset = offset_of(self.context.get("time") or place.clock)
         self._at = 0  # the next step's number
         self._calls = 0
+        self._rounds = 0
+        self._most_rounds = int(offer.get("limits", {}).get("steps", 50))
+        self._last = ("", 0)  # the newest call, and how often it was made in a row
         self._same: dict[str, int] = {}  # how often a host tool was called with equal arguments
         self._events: list[dict[str, str]] = []
         self._confirmed = False
@@ -146,6 +154,9 @@ class Turn:
         """Say `text` and call tools: durable before they run, each result after. Gives the results' texts."""
         from agent import tools
 
+        if self._rounds == self._most_rounds:
+            raise GivenUp(f"The agent took {self._rounds} steps and did not come to an end.")
+        self._rounds += 1
         message = self._replayed()
         resumed = message is not None
         if message is None:
@@ -163,6 +174,8 @@ class Turn:
             self._calls += 1
             name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
             nth = self._count(name, arguments)
+            if self._last[1] == SAME_CALLS:
+                raise GivenUp(f"The agent called {name} {SAME_CALLS} times in a row with the same arguments.")
             result = self._replayed()
             if result is None:
                 self.check()
@@ -215,6 +228,7 @@ class Turn:
 
     def _count(self, name: str, arguments: dict[str, Any]) -> int:
         key = name + json.dumps(arguments, sort_keys=True)
+        self._last = (key, self._last[1] + 1 if key == self._last[0] else 1)
         self._same[key] = self._same.get(key, -1) + 1
         return self._same[key]
 

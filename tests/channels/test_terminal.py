@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import anyio
@@ -59,6 +60,16 @@ async def test_a_terminal_that_fell_behind_is_detached_without_a_gap_before() ->
         with anyio.fail_after(5):
             read = [message.delivery async for message in attached]
     assert read == list(range(len(read))) and len(read) < 2000
+
+
+async def test_a_terminal_that_reads_nothing_of_long_deliveries_is_detached() -> None:
+    terminal = Terminal({})
+    with terminal.attach("main", "") as attached:
+        for delivery in range(100):
+            await terminal.send(replace(outgoing(delivery), text="x" * 250_000))
+        with anyio.fail_after(5):
+            read = [message.delivery async for message in attached]
+    assert read == list(range(len(read))) and 0 < len(read) < 30
 
 
 async def test_what_is_typed_goes_to_the_inbox_once_the_channel_runs() -> None:

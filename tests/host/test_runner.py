@@ -77,6 +77,24 @@ async def test_scripted_rounds_are_durable_steps(stage: Stage) -> None:
     assert turn.steps[0]["at"].endswith("+02:00")
 
 
+async def test_the_same_call_three_times_in_a_row_ends_the_turn_with_a_reason(stage: Stage) -> None:
+    async with stage.server():
+        stage.runner()
+        turn = stage.desk.script(*[{"tool_calls": [bash("echo x >>said")]}] * 3, {"text": "never"})
+        final = await stage.desk.done(turn)
+    assert final.text == "" and "bash 3 times in a row" in (final.error or "")
+    assert (stage.work / "said").read_text() == "x\nx\n"
+
+
+async def test_a_turn_that_comes_to_no_end_ends_with_a_reason(stage: Stage) -> None:
+    async with stage.server():
+        stage.runner()
+        calls = [{"name": "note", "arguments": {"line": f"- {n}"}} for n in range(60)]
+        final = await stage.desk.done(stage.desk.script(*[{"tool_calls": [call]} for call in calls]))
+    assert "took 50 steps" in (final.error or "")
+    assert (stage.work / "notes.md").read_text().splitlines()[-1] == "- 49"
+
+
 async def test_an_attempt_goes_on_after_the_given_steps(stage: Stage) -> None:
     turn = stage.desk.script(
         {"tool_calls": [bash("echo ran >>log; echo first")]},

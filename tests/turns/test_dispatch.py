@@ -11,7 +11,7 @@ from clawd.errors import SandboxUnavailable
 from clawd.ledger import runs as run_rows
 from clawd.model import Final, Lease, Offer
 from clawd.trust import Role
-from clawd.turns import dispatch
+from clawd.turns import dispatch, watch
 from clawd.turns.slots import TURNS_A_TERM
 from clawd.turns.watch import Watch
 from tests.turns.conftest import Ground, answer, opened
@@ -155,6 +155,34 @@ async def test_a_run_that_never_answers_loses_its_turns(tmp_path: Path) -> None:
         await ground.until(run.gone.is_set)
         row = await ground.until_turn(message, lambda row: row["attempt"] == 2)
         assert row["error"] == "its runner did not answer"
+
+
+async def test_a_turn_that_is_handed_from_one_silent_worker_to_the_next_gets_no_longer_lease(tmp_path: Path) -> None:
+    async with opened(tmp_path, play=hang, workers=4) as ground:
+        await ground.accept()
+        run = await ground.run()
+        await ground.until(lambda: run.live)
+        [live] = run.live.values()
+        workers = {live.worker}
+        for _ in range(3):
+            ground.pass_time(11)
+            await ground.until(lambda: live.worker not in workers)
+            workers.add(live.worker)
+        ground.pass_time(28)
+        await ground.until(run.gone.is_set)
+
+
+async def test_what_a_runner_said_while_the_daemon_did_not_run_is_heard_before_it_is_lost(tmp_path: Path) -> None:
+    async with opened(tmp_path, play=hang) as ground:
+        await ground.accept()
+        run = await ground.run()
+        await ground.until(lambda: run.live)
+        [live] = run.live.values()
+        ground.pass_time(70)
+        await anyio.wait_all_tasks_blocked()
+        await ground.counter.events(Lease(run.id, live.turn, live.attempt, live.worker), [])
+        await anyio.sleep(2 * watch.LAST_WORD_S)
+        assert not run.gone.is_set()
 
 
 async def test_one_turn_that_is_lost_is_not_the_fault_of_those_beside_it(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from clawd.turns.leases import LiveTurn, next_look, verdict
 
 
 def live(**more: object) -> LiveTurn:
-    values: dict[str, object] = {"began": 0.0, "heard": 0.0, "confirmed": True, **more}
+    values: dict[str, object] = {"began": 0.0, "heard": 0.0, "handed": 0.0, "confirmed": True, **more}
     return LiveTurn(1, "s", 1, 0, **values)  # type: ignore[arg-type]
 
 
@@ -13,6 +13,8 @@ def live(**more: object) -> LiveTurn:
     [
         (live(confirmed=False), 9.9, "ok"),
         (live(confirmed=False), 10.1, "unconfirmed"),
+        (live(confirmed=False, handed=50.0), 59.0, "ok"),
+        (live(confirmed=False, handed=59.0), 61.0, "lost"),
         (live(heard=50.0), 109.0, "ok"),
         (live(heard=50.0), 111.0, "lost"),
         (live(heard=900.0), 901.0, "late"),
