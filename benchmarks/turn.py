@@ -13,6 +13,7 @@ from clawd.control.client import ControlClient
 
 GROUPS = ["g1", "g2", "g3", "g4"]
 SESSIONS = 20
+PAUSE_S = 0.02  # before the next message of one conversation: its last turn is recorded meanwhile, as with any person
 
 
 def warm() -> Iterator[Figure]:
@@ -43,7 +44,11 @@ async def _series(made: Home, times: int) -> list[float]:
         talker = await Talker.open(client, "main")
         for _ in range(10):
             await talker.say()
-        return [await talker.say() for _ in range(times)]
+        taken = []
+        for _ in range(times):
+            taken.append(await talker.say())
+            await asyncio.sleep(PAUSE_S)
+        return taken
 
 
 async def _crowd(made: Home, rounds: int) -> tuple[list[float], list[float]]:

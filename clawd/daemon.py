@@ -281,10 +281,10 @@ class Daemon:
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
         )
 
-    def stopped(self, live: int | None, waiting: list[int]) -> None:
+    def stopped(self, live: list[int], waiting: list[int]) -> None:
         """Implements `intake.CommandContext`."""
-        if live is not None:
-            self.dispatcher.stop_live(live)
+        for turn in live:
+            self.dispatcher.stop_live(turn)
         for turn in waiting:
             self.recorder.soon(turn)
 

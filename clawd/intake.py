@@ -42,8 +42,8 @@ _WORD = re.compile(r"/([a-z][a-z_]{0,31})(?:@\S+)?(?:\s+(.*))?", re.DOTALL)
 class CommandContext(Protocol):
     """What commands may ask of the daemon."""
 
-    def stopped(self, live: int | None, waiting: list[int]) -> None:
-        """A stop is durable: of the live turn, which is told so now, and of turns that waited."""
+    def stopped(self, live: list[int], waiting: list[int]) -> None:
+        """A stop is durable: of live turns, which are told so now, and of turns that waited."""
         ...
 
     def state_of(self, group: str) -> str:

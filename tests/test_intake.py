@@ -75,10 +75,10 @@ class Around:
         self.ledger, self.desk = ledger, Desk(ledger)
         self.woken: list[str] = []
         self.delivered: list[Address] = []
-        self.ended: list[tuple[int | None, list[int]]] = []
+        self.ended: list[tuple[list[int], list[int]]] = []
         self.count = 0
 
-    def stopped(self, live: int | None, waiting: list[int]) -> None:
+    def stopped(self, live: list[int], waiting: list[int]) -> None:
         self.ended.append((live, waiting))
 
     def state_of(self, group: str) -> str:
@@ -151,7 +151,7 @@ async def test_a_stop_that_was_accepted_before_a_crash_is_carried_out_before_tur
         claim = ledger.tx(lambda tx: turns.claim(tx, "r1", "main", 0, NOW))
         around.desk.accept("/stop", kind="command")  # and then the daemon died
         await intake.carry_out_open()
-        assert claim is not None and around.ended == [(claim.turn["id"], [])]
+        assert claim is not None and around.ended == [([claim.turn["id"]], [])]
         assert ledger.tx(lambda tx: ends.requeue(tx, claim.turn["id"], NOW)).state == "stopped"
 
 

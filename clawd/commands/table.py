@@ -15,22 +15,23 @@ def _help(tx: Transaction, context: CommandContext, row: Row, rest: str, now: st
 
 
 def _status(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
-    queued = turns.waiting(tx, row["session"])
-    live = tx.one("SELECT id, attempt FROM turn WHERE session = ? AND state = 'claimed'", row["session"])
-    working = f"working on turn {live['id']}, attempt {live['attempt']}" if live else "nothing is running"
-    return Done(f"session {row['session']}: {working}, {queued} waiting\n{context.state_of(row['grp'])}")
+    queued = len(turns.of_conversation(tx, row["session"], "queued", "held"))
+    live = turns.of_conversation(tx, row["session"], "claimed")
+    working = ", ".join(f"working on turn {turn['id']}, attempt {turn['attempt']}" for turn in live)
+    said = f"session {row['session']}: {working or 'nothing is running'}, {queued} waiting"
+    return Done(f"{said}\n{context.state_of(row['grp'])}")
 
 
 def _stop(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
-    turn = ends.request_stop(tx, row["session"])
-    said = "Stopped." if turn is not None else "Nothing is running."
+    live = ends.request_stop(tx, row["session"])
+    said = "Stopped." if live else "Nothing is running."
     cleared: list[int] = []
     if rest == "all":
         cleared = ends.stop_waiting(tx, row["session"], now)
         said += f" {len(cleared)} waiting message{'s' if len(cleared) != 1 else ''} cleared."
-    elif waiting := turns.waiting(tx, row["session"]):
-        said += f" {waiting} still waiting; /stop all clears them."
-    return Done(said, lambda: context.stopped(turn, cleared))
+    elif waiting := turns.of_conversation(tx, row["session"], "queued", "held"):
+        said += f" {len(waiting)} still waiting; /stop all clears them."
+    return Done(said, lambda: context.stopped(live, cleared))
 
 
 def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:

@@ -14,7 +14,7 @@ from clawd.errors import ClawdError, NotFound
 from clawd.ledger import deliveries, groups
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
-from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, steps
+from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, steps
 from clawd.model import Final, Lease, Usage
 from clawd.trust import Role
 
@@ -132,16 +132,13 @@ def requeue(tx: Transaction, turn: int, now: str) -> Ended:
     return Ended(turn, row["session"], "queued", [])
 
 
-def request_stop(tx: Transaction, session: str) -> int | None:
-    """Commit the wish to stop the session's live turn, before anything is killed. Gives the turn."""
-    row = tx.one(
-        "SELECT id FROM turn WHERE session = ? AND state = 'claimed' AND recorded_at IS NULL AND stop_requested = 0",
-        session,
-    )
-    if row is None:
-        return None
-    tx.execute("UPDATE turn SET stop_requested = 1 WHERE id = ?", row["id"])
-    return int(row["id"])
+def request_stop(tx: Transaction, session: str) -> list[int]:
+    """Commit the wish to stop what is live in the conversation, before anything is killed. Gives the turns: more than
+    one when `/new` opened another segment meanwhile."""
+    live = [row["id"] for row in of_conversation(tx, session, "claimed") if not row["stop_requested"]]
+    for turn in live:
+        tx.execute("UPDATE turn SET stop_requested = 1 WHERE id = ?", turn)
+    return live
 
 
 def stopped(tx: Transaction, turn: int, now: str) -> Ended:
@@ -155,12 +152,8 @@ def stopped(tx: Transaction, turn: int, now: str) -> Ended:
 
 
 def stop_waiting(tx: Transaction, session: str, now: str) -> list[int]:
-    """Clear the session's queue (`/stop all`). Gives the turns that were waiting."""
-    rows = tx.all(
-        "SELECT id FROM turn WHERE session = ? AND state IN ('queued', 'held') AND recorded_at IS NULL ORDER BY id",
-        session,
-    )
-    return [stopped(tx, row["id"], now).turn for row in rows]
+    """Clear the conversation's queue (`/stop all`). Gives the turns that were waiting."""
+    return [stopped(tx, row["id"], now).turn for row in of_conversation(tx, session, "queued", "held")]
 
 
 def hold(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[tuple[Row, Ended]]:

@@ -222,12 +222,15 @@ def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
     return Claim(row, row["attempt"], Role(row["authority"]), row["taint"], wakes(tx, id), steps(tx, id))
 
 
-def waiting(tx: Transaction, session: str) -> int:
-    row = tx.one(
-        "SELECT COUNT(*) AS n FROM turn WHERE session = ? AND state IN ('queued', 'held') AND recorded_at IS NULL",
+def of_conversation(tx: Transaction, session: str, *states: str) -> list[Row]:
+    """The turns in one of `states` of every segment of the session's conversation, oldest first."""
+    marks = ", ".join("?" * len(states))
+    return tx.all(
+        "SELECT t.* FROM turn t JOIN session s ON s.id = t.session JOIN session asked ON asked.base = s.base"
+        f" WHERE asked.id = ? AND t.recorded_at IS NULL AND t.state IN ({marks}) ORDER BY t.id",
         session,
+        *states,
     )
-    return int(row["n"]) if row else 0
 
 
 def to_record(tx: Transaction) -> list[int]:

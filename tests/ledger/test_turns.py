@@ -269,7 +269,7 @@ def test_stop_is_committed_first_and_wins_over_a_later_final(desk: Desk) -> None
     message = desk.accept()
     desk.run("r1")
     lease = must_claim(desk)
-    assert desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main")) == lease.turn
+    assert desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main")) == [lease.turn]
     ended = answer(desk, lease)
     assert (ended.state, ended.deliveries) == ("stopped", [])
     assert desk.state("inbound", message.seq) == "stopped"
@@ -279,7 +279,7 @@ def test_a_committed_final_wins_over_a_later_stop(desk: Desk) -> None:
     desk.accept()
     desk.run("r1")
     answer(desk, must_claim(desk))
-    assert desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main")) is None
+    assert desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main")) == []
 
 
 def test_a_stop_holds_through_a_crash(desk: Desk) -> None:
@@ -325,3 +325,13 @@ def test_usage_is_kept(desk: Desk) -> None:
     answer(desk, lease, usage=Usage(3, 5, 1))
     row = desk.ledger.tx(lambda tx: turns.get(tx, lease.turn))
     assert (row["input"], row["output"], row["cached"], row["usd"]) == (3, 5, 1, None)
+
+
+def test_stop_reaches_what_a_new_segment_left_running(desk: Desk) -> None:
+    desk.accept()
+    desk.run("r1")
+    old = must_claim(desk)
+    segment = desk.ledger.tx(lambda tx: groups.next_segment(tx, "terminal:main", NOW))
+    desk.accept()
+    new = must_claim(desk, worker=1)
+    assert desk.ledger.tx(lambda tx: ends.request_stop(tx, segment.id)) == [old.turn, new.turn]

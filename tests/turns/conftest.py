@@ -258,12 +258,12 @@ class Ground:
                 await anyio.sleep(0.005)
         return value
 
-    async def stop(self, session: str) -> int | None:
+    async def stop(self, session: str) -> list[int]:
         """What `/stop` does."""
-        turn = await self.ledger.do(lambda tx: ends.request_stop(tx, session))
-        if turn is not None:
+        live = await self.ledger.do(lambda tx: ends.request_stop(tx, session))
+        for turn in live:
             self.dispatcher.stop_live(turn)
-        return turn
+        return live
 
     def pass_time(self, seconds: float) -> None:
         """Push the clock ahead, and have every run looked at."""

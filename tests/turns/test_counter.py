@@ -209,7 +209,7 @@ async def test_a_committed_stop_wins_over_the_final_and_nothing_is_said(tmp_path
         message = await ground.accept()
         run = await ground.run()
         lease, _ = await ground.offer(run)
-        assert await ground.stop("terminal:main") == lease.turn
+        assert await ground.stop("terminal:main") == [lease.turn]
         assert [(each.turn, each.action) for each in await ground.counter.control(run.id, 5.0)] == [
             (lease.turn, "stop")
         ]
@@ -225,7 +225,7 @@ async def test_a_final_before_the_stop_stands(tmp_path: Path) -> None:
         run = await ground.run()
         lease, _ = await ground.offer(run)
         await ground.counter.final(lease, Final("done"))
-        assert await ground.stop("terminal:main") is None
+        assert await ground.stop("terminal:main") == []
         assert (await ground.turn(message))["state"] == "answered"
 
 
