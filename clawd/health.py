@@ -15,9 +15,9 @@ from typing import Any
 
 from clawd import __version__
 from clawd.clock import rfc3339
+from clawd.config.group import not_built
 from clawd.config.home import Home
 from clawd.config.load import check_file, load_config, load_group
-from clawd.config.schema import not_built
 from clawd.errors import ClawdError, HomeBusy, LedgerCorrupt
 from clawd.files import sync_directory
 from clawd.ids import folder_name, new_id

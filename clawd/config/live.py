@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from clawd.config.group import Effective, GroupConfig
 from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
-from clawd.config.schema import Config, Effective, GroupConfig
+from clawd.config.schema import Config
 from clawd.errors import ClawdError, ConfigError
 
 _Stamp = tuple[int, int, int] | None

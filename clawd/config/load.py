@@ -19,9 +19,10 @@ from pydantic import BaseModel, ValidationError
 
 from clawd.config.begin import ensure_group as ensure_group
 from clawd.config.begin import init_home as init_home
+from clawd.config.group import Effective, GroupConfig
 from clawd.config.home import Home
 from clawd.config.places import line_of
-from clawd.config.schema import SCHEMA, Config, Effective, GroupConfig, check_zone
+from clawd.config.schema import SCHEMA, Config, check_zone
 from clawd.errors import ConfigError, NotFound
 
 _LIMIT = 1 << 20  # bytes of a config file

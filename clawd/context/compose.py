@@ -8,8 +8,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from clawd.clock import Clock
+from clawd.config.group import Effective
 from clawd.config.home import Home
-from clawd.config.schema import Effective
 from clawd.errors import ConfigError
 from clawd.ledger.turns import Claim
 from clawd.model import Offer

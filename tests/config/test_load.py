@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from clawd.config.group import GroupConfig, not_built
 from clawd.config.home import Home
 from clawd.config.load import check_file, load_config, load_group, machine_zone, merged, parse_group
 from clawd.config.places import line_of
-from clawd.config.schema import Config, GroupConfig, ModelTable, not_built
+from clawd.config.schema import Config, ModelTable
 from clawd.errors import ConfigError, NotFound
 from clawd.resources import shipped
 

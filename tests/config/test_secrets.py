@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from clawd.config.schema import Config, GroupConfig
+from clawd.config.group import GroupConfig
+from clawd.config.schema import Config
 from clawd.config.secrets import Secret, known_secrets
 from clawd.errors import ConfigError
 

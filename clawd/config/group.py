@@ -1,0 +1,171 @@
+"""What `group.toml` may say, and what holds for a group: `config.toml` with the group's differences laid over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from clawd.config.schema import (
+    Binding,
+    Budget,
+    Config,
+    MemoryTable,
+    Mode,
+    ModelTable,
+    Positive,
+    RoleName,
+    SandboxTable,
+    Table,
+    Zone,
+)
+from clawd.config.secrets import Secret
+
+
+class Grant(Table):
+    service: str
+    """The service."""
+    for_: RoleName | None = Field(default=None, alias="for")
+    """The lowest role whose turns may use it; without it, what the service does decides."""
+    credential: Secret | None = None
+    """A key of this group's own, by reference."""
+
+
+GrantOrName = Annotated[Grant, BeforeValidator(lambda value: {"service": value} if isinstance(value, str) else value)]
+
+
+class Mount(Table):
+    path: str
+    """A directory of the host that the mount allowlist allows."""
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    """It appears as `/mnt/<name>`."""
+    mode: Mode = "ro"
+    """Read-only, or writable."""
+    shared: bool = False
+    """Whether another group may see what this one writes there."""
+
+
+class Watch(Table):
+    paths: list[str] = Field(min_length=1)
+    """Directories of the group's folder or of its mounts."""
+    globs: list[str] = ["*"]
+    """Names that count."""
+    events: list[Literal["added", "modified", "deleted"]] = ["added", "modified"]
+    """Changes that count."""
+    settle: Annotated[float, Field(ge=0)] = 2.0
+    """Seconds without a further change before the wake."""
+    cooldown: Annotated[float, Field(ge=0)] = 60.0
+    """Seconds between two wakes."""
+    max_per_hour: Positive = 12
+    """Wakes an hour, after which the rule rests and says so."""
+    prompt: str = ""
+    """What the agent is asked to do."""
+
+
+class Webhook(Table):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    """It listens at `/hooks/<group>/<name>`."""
+    secret: Secret
+    """The sender's secret, by reference."""
+    scheme: Literal["github", "slack", "stripe", "bearer"] = "github"
+    """How the sender proves that it knows the secret."""
+    prompt: str = ""
+    """What the agent is asked to do."""
+
+
+class Heartbeat(Table):
+    hours: Annotated[str, Field(pattern=r"^\d{1,2}(:\d\d)?-\d{1,2}(:\d\d)?$")] | None = None
+    """When it beats, like "9-18"; without it there is none."""
+    tz: Zone | None = None
+    """The zone of `hours`; without it the group's."""
+    file: str = "HEARTBEAT.md"
+    """The checklist, in the group's folder; an empty one makes no call."""
+
+
+class GroupConfig(Table):
+    """`group.toml`. Its `[sandbox] [model] [memory] [budget]` say what differs from `config.toml` for this
+    group."""
+
+    bindings: list[Binding] = []
+    """Chats that belong to the group; the first names its session."""
+    grants: list[GrantOrName] = []
+    """Services that the group may use."""
+    mounts: list[Mount] = []
+    """Directories of the host that the group asks for."""
+    watch: list[Watch] = []
+    """File changes that wake the group."""
+    webhook: list[Webhook] = []
+    """Requests from outside that wake the group."""
+    heartbeat: Heartbeat = Heartbeat()
+    """A regular look at a checklist."""
+    external: list[str] = []
+    """Session ids that may be injected from outside; `*` stands for any text."""
+    answer: Literal["always", "mention", "trigger", "off"] = "always"
+    """Which messages of a shared chat are answered."""
+    followups: Literal["steer", "queue", "interrupt"] = "steer"
+    """What a message does while a turn is at work."""
+    sessions: Literal["group", "thread"] = "group"
+    """One session for the group, or one for each thread."""
+    timezone: Zone | None = None
+    """The group's time zone."""
+    trigger: str | None = None
+    """The word that calls the claw here."""
+    share_profile: bool = False
+    """Whether `user_profile.md` is sent where others read along."""
+    default_session_tag: Literal["task", "conversation"] | None = None
+    """What kind of session this group has when nothing else says it."""
+    learn: Literal["propose", "auto"] = "propose"
+    """Whether learned skills wait for a yes."""
+    require_confirm: list[Literal["compact", "handoff"]] = []
+    """What asks before it is done."""
+    profile: str | None = None
+    """The context profile: `coding`, `chat`, or one of `[profiles]`."""
+    agent_id: str | None = None
+    """Who this group's agent is in the formats of other programs."""
+    memory_namespace: str | None = None
+    """Keeps the memories of this group's runs apart."""
+    shared: list[str] = []
+    """Memories that other groups may read."""
+    sandbox: SandboxTable = SandboxTable()
+    model: ModelTable = ModelTable()
+    memory: MemoryTable = MemoryTable()
+    budget: Budget = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """What holds for one group: `config.toml` with the group's own differences laid over it."""
+
+    name: str
+    timezone: str
+    trigger: str | None
+    sandbox: SandboxTable
+    model: ModelTable
+    memory: MemoryTable
+    budget: Budget
+    group: GroupConfig
+
+
+_LATER = (
+    "services",
+    "channels",
+    "memory",
+    "budget",
+    "webhooks",
+    "profiles",
+    "engines",
+    "prices",
+    "speech",
+    "distil",
+)
+_ENGINES = ("offline", "scripted")
+_GROUP_LATER = ("grants", "mounts", "watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
+
+
+def not_built(config: Config | GroupConfig) -> list[str]:
+    """The tables and keys that are set although what they are for is not built yet."""
+    later = _LATER if isinstance(config, Config) else _GROUP_LATER
+    found = [f"[{name}]" for name in later if name in config.model_fields_set and getattr(config, name)]
+    engine = config.model.engine
+    return found if engine in _ENGINES else [*found, f'[model] engine = "{engine}"']
