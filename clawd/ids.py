@@ -9,6 +9,7 @@ import hashlib
 import re
 import secrets
 import unicodedata
+from collections.abc import Iterable
 
 from clawd.errors import UsageError
 
@@ -38,6 +39,12 @@ def session_stem(id: str, taken: bool) -> str:
     digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     head = plain.encode("utf-8", "replace")[: STEM_BYTES - 9].decode("utf-8", "ignore")
     return f"{head}~{digest}"
+
+
+def choose_stem(id: str, taken_stems: Iterable[str]) -> str:
+    """The file stem for a new session, given those that other ids hold."""
+    plain = folded(safe_name(id))
+    return session_stem(id, taken=any(folded(stem) == plain for stem in taken_stems))
 
 
 def check_session_id(id: str) -> str:

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from clawd import ids
 from clawd.errors import UsageError
-from clawd.sessions.names import choose_stem
 from tests.sessions.strategies import steady
 
 
@@ -29,7 +28,7 @@ def test_safe_name_is_pythonclaws(id: str, name: str) -> None:
 def test_two_ids_never_share_a_stem(names: list[str]) -> None:
     taken: list[str] = []
     for name in names:
-        taken.append(choose_stem(name, taken))
+        taken.append(ids.choose_stem(name, taken))
     assert len({ids.folded(stem) for stem in taken}) == len(names)
 
 

@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from clawd.errors import NotFound, UsageError
-from clawd.ids import folded, safe_name, segment_id, session_stem
+from clawd.ids import choose_stem, segment_id
 from clawd.ledger.db import Transaction
 from clawd.model import Authority
 from clawd.trust import Role, lowest
@@ -131,7 +131,7 @@ def _new_session(
     group: str,
     now: str,
 ) -> SessionRow:
-    taken = {folded(row["stem"]) for row in tx.all("SELECT stem FROM session WHERE grp = ?", group)}
-    stem = session_stem(id, taken=folded(safe_name(id)) in taken)
+    taken = tx.all("SELECT stem FROM session WHERE grp = ?", group)
+    stem = choose_stem(id, (row["stem"] for row in taken))
     tx.insert("session", id=id, base=base, segment=segment, grp=group, stem=stem, made=now)
     return SessionRow(id, base, segment, group, stem)

@@ -3,22 +3,15 @@ themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from clawd.errors import UnsafePath
 from clawd.files import read_beneath
-from clawd.ids import folded, safe_name, session_stem
+from clawd.ids import session_stem
 from clawd.sessions.format import parse
 
 _HEAD = 8192
 _HEAD_OF_ANY = 1 << 20
-
-
-def choose_stem(id: str, taken_stems: Iterable[str]) -> str:
-    """The file stem for a new session, given those that other ids hold."""
-    plain = folded(safe_name(id))
-    return session_stem(id, taken=any(folded(stem) == plain for stem in taken_stems))
 
 
 def rebuild(sessions_dir: Path) -> dict[str, str]:

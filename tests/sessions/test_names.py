@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from clawd.ids import choose_stem
 from clawd.model import Block
 from clawd.sessions.file import SessionFile
-from clawd.sessions.names import choose_stem, rebuild
+from clawd.sessions.names import rebuild
 
 HI = [Block("user", "hi")]
 
