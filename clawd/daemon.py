@@ -178,6 +178,7 @@ class Daemon:
             choose_backend(self.config.current.sandbox.backend, home.root),
             self._serve_run,
             self._limits,
+            lambda group: self.config.for_group(group).sandbox.image,
             self._wrong,
             lambda group: self.config.for_group(group).timezone,
         )

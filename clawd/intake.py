@@ -143,6 +143,7 @@ class Intake:
             raise UsageError(
                 f"the message is longer than {MAX_TEXT_UNITS >> 10} KB; put it into a file in work/ instead"
             )
+        self._ledger.check_room()
         # A lone surrogate cannot be stored as UTF-8; what a platform sends is kept as far as it is text.
         texts = tuple(each.encode("utf-8", "replace").decode() for each in incoming.texts)
         incoming = replace(incoming, texts=texts)

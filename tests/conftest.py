@@ -1,5 +1,7 @@
 import pytest
 
+from tests.engine import engine  # noqa: F401
+
 
 @pytest.fixture
 def anyio_backend() -> str:

@@ -260,15 +260,22 @@ class Ledger:
     def _ballast(self) -> Path:
         return self.path.with_name("ballast")
 
-    def lay_ballast(self) -> None:
-        """Keep some disk in hand, so that on a full disk failures can still be committed; also again, when it was let
-        go and there is room for more than that."""
+    def lay_ballast(self) -> bool:
+        """Keep some disk in hand, so that on a full disk what was accepted can still be brought to its end; also again,
+        when it was let go and there is room for more than that. Gives whether it is there."""
         with suppress(OSError):
             if self._ballast.exists() and self._ballast.stat().st_size >= _BALLAST_BYTES:
-                return
+                return True
             disk = os.statvfs(self.path.parent)
             if disk.f_bavail * disk.f_frsize > _BALLAST_BYTES + _BALLAST_BYTES // 4:
                 self._ballast.write_bytes(bytes(_BALLAST_BYTES))
+                return True
+        return False
+
+    def check_room(self) -> None:
+        """Raises StorageError while the ballast is gone: what is left is for what was accepted."""
+        if not self.lay_ballast():
+            raise _full(self.path)
 
     def _drop_ballast(self) -> bool:
         try:
@@ -276,6 +283,10 @@ class Ledger:
         except OSError:
             return False
         return True
+
+
+def _full(path: Path) -> StorageError:
+    return StorageError(f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost")
 
 
 def unwritable(path: Path, why: str) -> StorageError:
@@ -288,9 +299,7 @@ def explained(error: sqlite3.Error, path: Path) -> Exception:
     """The sentence for what SQLite said."""
     text = str(error)
     if _is_full(error) or ("I/O error" in text and not _has_room(path)):
-        return StorageError(
-            f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost"
-        )
+        return _full(path)
     if "readonly" in text or "read-only" in text or "unable to open" in text or "I/O error" in text:
         return unwritable(path, text)
     if "malformed" in text or "not a database" in text or "no such" in text or "corrupt" in text:

@@ -34,9 +34,9 @@ def begin(
     )
 
 
-def started(tx: Transaction, run: str, sandbox: str) -> None:
-    """The sandbox exists, under this id of its backend."""
-    tx.execute("UPDATE run SET sandbox = ? WHERE id = ?", sandbox, run)
+def started(tx: Transaction, run: str, handle: str) -> None:
+    """The sandbox exists, and its backend finds it by this handle."""
+    tx.execute("UPDATE run SET sandbox = ? WHERE id = ?", handle, run)
 
 
 def ready(tx: Transaction, run: str) -> None:

@@ -8,9 +8,8 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import anyio.lowlevel
@@ -20,7 +19,7 @@ from clawd.resources import shipped
 from clawd.sandbox import limits, probe, recipe, running
 from clawd.sandbox.directories import prepare
 from clawd.sandbox.processes import Process, boot, process, seeing
-from clawd.sandbox.protocol import LeftOver, RunSpec, Sandbox
+from clawd.sandbox.protocol import BackendName, LeftOver, RunSpec, Sandbox
 
 START_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
@@ -31,15 +30,14 @@ class Bubblewrap:
     """See `protocol.Backend`. `install` tells this home's cgroups from another's; `agent` holds the
     runner."""
 
-    name: Literal["bubblewrap"] = "bubblewrap"
-
     def __init__(self, install: str, agent: Path | None = None) -> None:
         self._install, self._agent = install, agent or shipped("containers/agent")
         self._host: recipe.Host | None = None
         self._surveying = anyio.Lock()
 
-    async def check(self) -> None:
+    async def check(self, image: str = "") -> BackendName:
         await self._survey()
+        return "bubblewrap"
 
     async def start(self, spec: RunSpec) -> Sandbox:
         host = await self._survey()
@@ -62,7 +60,11 @@ class Bubblewrap:
             self._host = None
             raise
 
-    async def sweep(self, left: Iterable[LeftOver]) -> list[str]:
+    async def adopt(self, left: LeftOver, spec: RunSpec) -> Sandbox | None:
+        """Never: a sandbox ends with the daemon that made it."""
+        return None
+
+    async def sweep(self, left: Iterable[LeftOver], ours: Collection[str] = ()) -> list[str]:
         return [one.run for one in left if await self._end(one)]
 
     async def _survey(self) -> recipe.Host:
@@ -125,7 +127,7 @@ class Bubblewrap:
             while True:
                 inside = (process(pid) for pid in cgroup.pids())
                 beside = seeing(left.directory / "socket", recipe.RUN)
-                found = {*processes_of(left.sandbox_id), *inside, *beside}
+                found = {*processes_of(left.handle), *inside, *beside}
                 alive = {one for one in found if one and one.alive()}
                 if not alive and cgroup.remove():
                     return True
@@ -136,10 +138,10 @@ class Bubblewrap:
         return False
 
 
-def processes_of(sandbox_id: str) -> list[Process]:
-    """The processes that a sandbox's id names, as far as they can be of this boot: [outer bwrap, first
+def processes_of(handle: str) -> list[Process]:
+    """The processes that a sandbox's handle names, as far as they can be of this boot: [outer bwrap, first
     inside]."""
-    kind, *fields = sandbox_id.split(":")
+    kind, *fields = handle.split(":")
     if kind != "bwrap" or len(fields) != 5 or fields[0] != boot() or not all(field.isdigit() for field in fields[1:]):
         return []
     outer, outer_start, first, first_start = map(int, fields[1:])

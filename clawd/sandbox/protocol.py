@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 LimitsKind = Literal["cgroup", "scope", "rlimit"]
+BackendName = Literal["docker", "bubblewrap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class RunSpec:
     `uid` is the group's own user where the daemon is root, None where the daemon's own user is all there is.
     `directory` (0700 parent) holds the socket's directory `socket/` (→ /run/clawd, so that a renewed socket
     appears) and `view/` (→ /group, read-only). `environment` is what the runner starts with: no secret, ever.
+    `image` names what a container is made from, where containers are.
     """
 
     run: str
@@ -42,6 +44,7 @@ class RunSpec:
     skills: Path
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     environment: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
 
     @property
     def socket_directory(self) -> Path:
@@ -62,10 +65,12 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class LeftOver:
-    """A run that the ledger has not seen end: what is known of its sandbox since before a restart."""
+    """A run that the ledger has not seen end: what is known of its sandbox since before a restart. `handle` is empty
+    when the daemon was gone before it knew one."""
 
     run: str
-    sandbox_id: str
+    backend: BackendName
+    handle: str
     directory: Path
     uid: int | None
 
@@ -74,8 +79,14 @@ class Sandbox(Protocol):
     """One living sandbox."""
 
     run: str
+    backend: BackendName
     id: str
+    """What a person can look it up by: a container's id, say."""
+    handle: str
+    """What finds it again after a restart of the daemon, and tells it from any later one."""
     limits: LimitsKind
+    pausable: bool
+    """Whether `pause` and `unpause` do anything."""
 
     async def wait(self) -> Exit:
         """Return when every process of the sandbox is gone. May be awaited more than once."""
@@ -85,34 +96,45 @@ class Sandbox(Protocol):
         """End it and wait until it is known dead. Raises SandboxUnavailable when it will not die."""
         ...
 
+    async def pause(self) -> None:
+        """Freeze every process of it. Raises SandboxUnavailable; then it may be frozen or not, until `unpause` says
+        so."""
+        ...
+
+    async def unpause(self) -> None:
+        """Let it go on; nothing to do for one that is not frozen. Raises SandboxUnavailable when it does not."""
+        ...
+
     def owns(self, pid: int) -> bool:
         """Whether `pid` (as this host sees it) is a process of this sandbox, exec'ed ones included."""
         ...
 
-    def exec_command(self, argv: list[str], environment: Mapping[str, str]) -> tuple[list[str], list[int]]:
-        """A host command line that runs `argv` in a second sandbox with the same mounts and cgroup, and the
-        file descriptors that it must inherit (the caller closes them). Register its process with `adopt`."""
-        ...
-
-    def adopt(self, pid: int) -> None:
-        """Count a process started from `exec_command`, and its descendants, as this sandbox's own."""
+    async def execute(self, argv: list[str], environment: Mapping[str, str], streams: Sequence[int]) -> int:
+        """Run a command beside the runner, with the same mounts and limits, on the caller's standard streams (three
+        descriptors, which stay the caller's); gives its exit code. Cancelled, it ends the command. The caller sees to
+        it that the sandbox is not paused meanwhile. Raises SandboxUnavailable."""
         ...
 
 
 class Backend(Protocol):
     """A maker of sandboxes."""
 
-    @property
-    def name(self) -> Literal["docker", "bubblewrap"]: ...
-
-    async def check(self) -> None:
-        """Raises SandboxUnavailable with a sentence that says what to do when no sandbox can be made here."""
+    async def check(self, image: str = "") -> BackendName:
+        """Which kind makes the next sandbox (of `image`, where that matters). Raises SandboxUnavailable, with a
+        sentence that says what to do, when none can be made here."""
         ...
 
     async def start(self, spec: RunSpec) -> Sandbox:
         """Make a sandbox whose runner will connect to the run's socket. Raises SandboxUnavailable."""
         ...
 
-    async def sweep(self, left: Iterable[LeftOver]) -> list[str]:
-        """After a restart: end what is left of these runs; give the names of the runs that are known dead."""
+    async def adopt(self, left: LeftOver, spec: RunSpec) -> Sandbox | None:
+        """After a restart: the sandbox of a run that is still alive and as it must be (the protocol fits, what it sees
+        is what `spec` says), not paused; None when there is none to go on with: `sweep` ends what is left. Raises
+        SandboxUnavailable when that cannot be known just now."""
+        ...
+
+    async def sweep(self, left: Iterable[LeftOver], ours: Collection[str] = ()) -> list[str]:
+        """End what is left of these runs, and whatever else of this install belongs to none of them and none of
+        `ours`; give the names of the runs of `left` that are known dead."""
         ...

@@ -1,8 +1,8 @@
 """One living bubblewrap sandbox: its processes, its log, its end.
 
 Its end is known from two handles: that of the outer bwrap, and that of the first process of the sandbox's pid
-namespace, which the kernel lets go only after every other process in it. What `exec_command` started beside
-it is ended with it, through the cgroup and by what was adopted.
+namespace, which the kernel lets go only after every other process in it. What `execute` started beside
+it is ended with it, through the cgroup and by what is counted as its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -20,7 +20,7 @@ import anyio
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import limits, recipe, seccomp
 from clawd.sandbox.processes import Process, boot, descends, process, seeing
-from clawd.sandbox.protocol import Exit, RunSpec, SandboxLimits
+from clawd.sandbox.protocol import BackendName, Exit, RunSpec, SandboxLimits
 
 LOG_BYTES = 16 << 10
 KILL_SECONDS = 10.0
@@ -80,6 +80,9 @@ class Log:
 class BubblewrapSandbox:
     """See `protocol.Sandbox`. `log` is for diagnosis: hostile text, never to be shown raw."""
 
+    backend: BackendName = "bubblewrap"
+    pausable = False
+
     def __init__(
         self,
         spec: RunSpec,
@@ -97,9 +100,9 @@ class BubblewrapSandbox:
         outer = process(child.pid)
         if outer is None or init is None:
             raise EOFError
-        self._outer, self._init, self._adopted = outer, init, set[Process]()
+        self._outer, self._init, self._beside = outer, init, set[Process]()
         self._handles = os.pidfd_open(outer.pid), os.pidfd_open(init.pid)
-        self.id = f"bwrap:{boot()}:{outer.pid}:{outer.start}:{init.pid}:{init.start}"
+        self.id = self.handle = f"bwrap:{boot()}:{outer.pid}:{outer.start}:{init.pid}:{init.start}"
         self._life = asyncio.create_task(self._live(), name=f"sandbox {spec.run}")
 
     async def wait(self) -> Exit:
@@ -116,19 +119,37 @@ class BubblewrapSandbox:
             hint=f"look at process {self._init.pid}: ps -l {self._init.pid}",
         )
 
+    async def pause(self) -> None:
+        """An idle one costs nothing as it is."""
+
+    async def unpause(self) -> None:
+        """It never was paused."""
+
     def owns(self, pid: int) -> bool:
-        return descends(pid, {self._outer, *self._adopted})
+        return descends(pid, {self._outer, *self._beside})
 
-    def adopt(self, pid: int) -> None:
-        self._adopted = {one for one in self._adopted if one.alive()}
-        if one := process(pid):
-            self._adopted.add(one)
-
-    def exec_command(self, argv: list[str], environment: Mapping[str, str]) -> tuple[list[str], list[int]]:
+    async def execute(self, argv: list[str], environment: Mapping[str, str], streams: Sequence[int]) -> int:
         if self._life.done():
             raise SandboxUnavailable(f"the sandbox of {self._spec.group} has ended")
         entry = (*recipe.FORWARDER, *argv)
-        return command(self._spec, self._host, self._agent, entry, environment, self._cgroup)
+        line, passed = command(self._spec, self._host, self._agent, entry, environment, self._cgroup)
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *line, stdin=streams[0], stdout=streams[1], stderr=streams[2], pass_fds=passed
+            )
+        finally:
+            close(passed)
+        self._beside = {one for one in self._beside if one.alive()}
+        if one := process(child.pid):
+            self._beside.add(one)
+        try:
+            code = await child.wait()
+        finally:
+            if child.returncode is None:
+                child.kill()
+                with anyio.CancelScope(shield=True):
+                    await child.wait()
+        return code if code >= 0 else 128 - code
 
     def _members(self) -> set[Process]:
         """What is alive of it and of the sandboxes beside it."""
@@ -136,7 +157,7 @@ class BubblewrapSandbox:
             inside = {one for one in map(process, self._cgroup.pids()) if one}
         else:
             inside = seeing(self._spec.socket_directory, recipe.RUN)
-        return {one for one in self._adopted | inside if one.alive()}
+        return {one for one in self._beside | inside if one.alive()}
 
     def _kill(self) -> None:
         if self._cgroup:

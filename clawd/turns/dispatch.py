@@ -6,9 +6,7 @@ What is in memory here (who has a place, live turns) can be lost at any moment: 
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -241,23 +239,7 @@ class Dispatcher:
         assert run.sandbox is not None
         run.exec_count += 1
         try:
-            command, passed = run.sandbox.exec_command(argv, environment)
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *command, stdin=streams[0], stdout=streams[1], stderr=streams[2], pass_fds=passed
-                )
-            finally:
-                for descriptor in passed:
-                    os.close(descriptor)
-            run.sandbox.adopt(process.pid)
-            try:
-                code = await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    with anyio.CancelScope(shield=True):
-                        await process.wait()
-            return code if code >= 0 else 128 - code
+            return await run.sandbox.execute(argv, environment, streams)
         finally:
             run.exec_count -= 1
             run.last_worked = self._clock.monotonic()

@@ -41,8 +41,8 @@ class Run:
     id: str
     group: str
     token: str
-    backend: str
     began: str
+    backend: str = ""  # known when it is about to be made
     spec: RunSpec = field(init=False)  # from when the ledger knows it
     sandbox: Sandbox | None = None
     live: dict[int, LiveTurn] = field(default_factory=dict)
@@ -131,22 +131,23 @@ class Runs:
         backend: Backend,
         serve: Serve,
         limits: Callable[[str], SandboxLimits],
+        image: Callable[[str], str],
         wrong: Callable[[str], list[str]],
         zone: Callable[[str], str],
     ) -> None:
-        """`wrong` gives sentences on a group's own config, `zone` its time zone."""
+        """`image` gives what a group's container is made from, `wrong` sentences on its own config, `zone` its time
+        zone."""
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
         self.backend, self._serve, self._limits = backend, serve, limits
-        self._wrong, self._zone = wrong, zone
+        self._image, self._wrong, self._zone = image, wrong, zone
         self._told: dict[str, set[str]] = {}
 
     async def sweep(self, ours: Collection[str] = ()) -> list[str]:
         """End the runs that the ledger has not seen end, but for `ours` that live. Gives those not known dead then."""
         left = [row for row in await self._ledger.do(runs.alive) if row["id"] not in ours]
-        if not left:
-            return []
         dead = await self.backend.sweep(
-            [LeftOver(row["id"], row["sandbox"], Path(row["directory"]), row["uid"]) for row in left]
+            [LeftOver(row["id"], row["backend"], row["sandbox"], Path(row["directory"]), row["uid"]) for row in left],
+            ours,
         )
         for row in left:
             if row["id"] in dead:
@@ -156,7 +157,7 @@ class Runs:
 
     def new(self, group: str) -> Run:
         """A run of which nobody knows yet."""
-        return Run(new_id(), group, secrets.token_urlsafe(32), self.backend.name, rfc3339(self._clock.now()))
+        return Run(new_id(), group, secrets.token_urlsafe(32), rfc3339(self._clock.now()))
 
     async def live(self, run: Run, on_ready: Callable[[Run], None]) -> Exit:
         """One life: sandbox, socket, hello, work, death. Returns when the sandbox is known dead and the socket closed.
@@ -174,8 +175,8 @@ class Runs:
             run.work = _place(run.spec.work)
             # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
             async with self._serve(run):
-                sandbox_id = run.sandbox.id
-                await self._ledger.do(lambda tx: runs.started(tx, run.id, sandbox_id))
+                handle = run.sandbox.handle
+                await self._ledger.do(lambda tx: runs.started(tx, run.id, handle))
                 return await self._until_dead(run, run.sandbox, on_ready)
         finally:
             with anyio.CancelScope(shield=True):
@@ -197,7 +198,8 @@ class Runs:
 
     async def _begin(self, run: Run) -> None:
         """The ledger knows a run before there is anything to find of it."""
-        limits, zone = self._limits(run.group), self._zone(run.group)
+        limits, zone, image = self._limits(run.group), self._zone(run.group), self._image(run.group)
+        run.backend = await self.backend.check(image)
 
         def begin(tx: Transaction) -> RunSpec:
             group = groups.get(tx, run.group)
@@ -213,6 +215,7 @@ class Runs:
                 skills=self._home.skills,
                 limits=limits,
                 environment={"TZ": zone},
+                image=image,
             )
             runs.begin(
                 tx,

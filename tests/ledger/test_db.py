@@ -105,7 +105,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place], check=True)
     yield place
     subprocess.run(["umount", "-l", place], check=True)
 
@@ -127,7 +127,11 @@ def test_a_full_disk_says_so_loses_nothing_and_recovers(small_disk: Path) -> Non
             )  # type: ignore[misc]
             written = number
     assert written >= 2 and not (small_disk / "ballast").exists()
+    with pytest.raises(StorageError, match="is full"):
+        ledger.check_room()
     hog.unlink()
+    ledger.check_room()
+    assert (small_disk / "ballast").exists()
     ledger.tx(lambda tx: add(tx, 200_000))
     assert groups_of(ledger)[0] == "g1" and groups_of(ledger)[-1] == "g200000"
     assert len(groups_of(ledger)) == written + 1

@@ -4,7 +4,7 @@ ends, and their runners are tasks that play turns as the test says."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,10 +54,11 @@ class PushedClock:
 class Box:
     """A sandbox that is nothing but its end."""
 
-    limits = "rlimit"
+    limits, backend, pausable = "rlimit", "bubblewrap", False
 
-    def __init__(self, backend: BoxBackend, spec: RunSpec) -> None:
-        self.backend, self.spec, self.run, self.id = backend, spec, spec.run, f"box:{spec.run}"
+    def __init__(self, maker: BoxBackend, spec: RunSpec) -> None:
+        self.maker, self.spec, self.run = maker, spec, spec.run
+        self.id = self.handle = f"box:{spec.run}"
         self._gone = anyio.Event()
         self.reason = ""
 
@@ -74,7 +75,7 @@ class Box:
         return Exit(1, self.reason)
 
     async def kill(self) -> Exit:
-        if self.alive and self.backend.immortal:
+        if self.alive and self.maker.immortal:
             raise SandboxUnavailable(f"the sandbox of {self.spec.group} does not end")
         self.end("was ended")
         return await self.wait()
@@ -83,17 +84,16 @@ class Box:
 class BoxBackend:
     """Makes boxes, as long as there is no `trouble`; they cannot be killed while it is `immortal`."""
 
-    name = "bubblewrap"
-
     def __init__(self, started: Callable[[Box], None]) -> None:
         self.boxes: list[Box] = []
         self.trouble: str | None = None
         self.immortal = False
         self._started = started
 
-    async def check(self) -> None:
+    async def check(self, image: str = "") -> str:
         if self.trouble:
             raise SandboxUnavailable(self.trouble)
+        return "bubblewrap"
 
     async def start(self, spec: RunSpec) -> Box:
         if self.trouble:
@@ -103,7 +103,7 @@ class BoxBackend:
         self._started(box)
         return box
 
-    async def sweep(self, left: list[LeftOver]) -> list[str]:
+    async def sweep(self, left: list[LeftOver], ours: Collection[str] = ()) -> list[str]:
         if self.immortal:
             return []
         for box in self.boxes:
@@ -151,6 +151,7 @@ class Ground:
             self.backend,
             _serve,
             limits=lambda group: SandboxLimits(),
+            image=lambda group: "",
             wrong=lambda group: [],
             zone=lambda group: "UTC",
         )

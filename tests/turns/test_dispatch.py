@@ -344,8 +344,9 @@ async def test_where_no_sandbox_can_be_made_each_message_is_told_once_and_answer
         assert len(await ground.notices()) == 2
 
 
-async def _passing() -> None:
+async def _passing(image: str = "") -> str:
     """As where the trouble is only met at the start."""
+    return "bubblewrap"
 
 
 async def test_a_sandbox_that_ends_at_once_holds_its_group_and_no_other(tmp_path: Path) -> None:
@@ -366,10 +367,11 @@ async def test_a_check_that_fails_otherwise_holds_a_group_no_longer_than_it_fail
     async with opened(tmp_path) as ground:
         failing = [RuntimeError("a defect")]
 
-        async def check() -> None:
+        async def check(image: str = "") -> str:
             if failing:
                 raise failing.pop()
             ground.backend.trouble = None
+            return "bubblewrap"
 
         ground.backend.trouble = "no"
         ground.backend.check, start = check, ground.backend.start  # type: ignore[method-assign]
