@@ -1,6 +1,6 @@
 import pytest
 
-from tests.engine import engine  # noqa: F401
+pytest_plugins = ["tests.engine"]
 
 
 @pytest.fixture
