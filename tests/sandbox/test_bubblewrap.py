@@ -158,7 +158,9 @@ async def test_where_systemd_holds_it_starts_in_a_scope(ground, monkeypatch: pyt
     """Few places where tests run have systemd: what stands in for it runs the command that it is given."""
     stand_in = ground.root / "bin" / "systemd-run"
     stand_in.parent.mkdir()
-    stand_in.write_text(f'#!/bin/sh\necho scope >>{ground.root}/scopes\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    stand_in.write_text(
+        f'#!/bin/sh\necho scope >>{ground.root}/scopes\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n'
+    )
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
     await ground.backend.check()
@@ -346,7 +348,9 @@ async def test_a_daemon_that_is_killed_in_a_start_leaves_no_agent_behind(ground)
         child.kill()
         child.wait()
         await until(lambda at=spec: not seeing(at.socket_directory, "/run/clawd"))
-        assert await ground.backend.sweep([LeftOver(spec.run, "bubblewrap", "", spec.directory, spec.uid)]) == [spec.run]
+        assert await ground.backend.sweep([LeftOver(spec.run, "bubblewrap", "", spec.directory, spec.uid)]) == [
+            spec.run
+        ]
         assert not any(Path(line).exists() for line in _lines(spec.directory / "cgroup"))
 
 
