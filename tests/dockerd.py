@@ -1,7 +1,7 @@
 """A `dockerd` of the tests' own: its socket, state, images and log in `.cache/engine/` of the repository.
 
-It lives in a mount namespace of its own and under a cgroup of its own, and ends with the tests: nothing of it is left but
-the images, which the next run finds. One that a killed run left behind is used again, or ended: by its pid, its start
+It lives in a mount namespace of its own and under a cgroup of its own, and ends with the tests: nothing is left of it but
+its images, which the next run finds. One that a killed run left behind is used again, or ended: by its pid, its start
 time and its own socket in its command line, never by a name.
 """
 
@@ -24,6 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "engine"
 NAME = hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
+Say = Callable[[str], None]
 SOCKET_LIMIT = 107  # bytes of a Unix socket's path
 LONGEST = "exec/containerd/containerd-debug.sock"  # the longest of dockerd's own
 
@@ -57,7 +58,7 @@ START = r"""
 set -eu
 groups=/sys/fs/cgroup
 if ! grep -q " $groups" /proc/self/mountinfo; then
-    if awk '$1 == "memory" && $2 != 0 { v1 = 1 } END { exit !v1 }' /proc/cgroups || ! mount -t cgroup2 none $groups; then
+    if grep -q "^memory.[1-9]" /proc/cgroups || ! mount -t cgroup2 none $groups; then
         mount -t tmpfs -o mode=755 none $groups
         for name in $(awk '!/^#/ && $4 == 1 { print $1 }' /proc/cgroups); do
             mkdir -p $groups/$name

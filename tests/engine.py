@@ -13,24 +13,22 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clawd.errors import ClawdError
 from clawd.sandbox import image
-from tests.dockerd import CACHE, NAME, ROOT, Dockerd, Unavailable, answers, client
+from clawd.sandbox.engine import find_engine
+from tests.dockerd import CACHE, NAME, ROOT, Dockerd, Say, Unavailable, answers, client
 
 CONTAINERS = ROOT / "containers"
 IMAGE = f"clawd-tests:{NAME}"
 NEEDED = "CLAWD_TESTS_NEED_ENGINE"
 NOT_RUN = "no Docker Engine: "
 _OURS = ("DOCKER_HOST", "DOCKER_CONTEXT")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +71,17 @@ class Provider:
         return self.dockerd.host
 
     def _answering(self) -> str:
-        """An Engine that answers. One that the caller names must."""
-        named = self.caller.get("DOCKER_HOST", "")
-        if named and not answers(named):
-            raise Unavailable(f"DOCKER_HOST is {named}, and nothing answers there")
-        hosts = (named, _context_host(self.caller.get("DOCKER_CONTEXT")), "unix:///var/run/docker.sock")
-        return next((host for host in hosts if host and answers(host)), "")
+        """The Engine that the product would find, where it answers. One that the caller names must."""
+        host = find_engine(None, os.environ | self.caller).host
+        if answers(host):
+            return host
+        if self.caller:
+            raise Unavailable(f"nothing answers at {host}, which {' and '.join(self.caller)} means")
+        return ""
 
     def end(self) -> None:
         if self.dockerd is not None:
             self.dockerd.stop()
-
-
-def _context_host(name: str | None) -> str:
-    """The socket of the docker command's context."""
-    from docker.context import ContextAPI
-
-    context = ContextAPI.get_context(name) if name else ContextAPI.get_current_context()
-    return str(context.Host or "") if context else ""
 
 
 def _install(packages: list[str], say: Say) -> None:

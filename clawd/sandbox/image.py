@@ -32,11 +32,12 @@ Say = Callable[[str], None]
 
 
 def runner_hash(agent: Path) -> str:
-    """What tells these files of the runner (`containers/agent`) from any others: sha256, 64 hex digits."""
+    """What tells these files of the runner (`containers/agent`), and the Dockerfile beside them, from any others:
+    sha256, 64 hex digits."""
     digest = hashlib.sha256()
-    for file in _files(agent):
+    for file in (*_files(agent), *agent.parent.glob("Dockerfile")):
         data = file.read_bytes()
-        digest.update(f"{file.relative_to(agent)}\0{len(data)}\0".encode() + data)
+        digest.update(f"{file.relative_to(agent.parent)}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()
 
 
@@ -120,7 +121,7 @@ def packages_file(parent: str, packages: Iterable[str]) -> bytes:
     return f"""FROM {parent}
 RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get -o APT::Cmd::Pattern-Only=true install -qy \
 --no-install-recommends -- {" ".join(sorted(set(packages)))} && rm -rf /var/lib/apt/lists/* /var/cache/apt/* && \
-find / -xdev \\( -type f -perm /6000 -o -type d -perm -0002 ! -path /tmp \\) -exec chmod a-s,o-w {{}} +
+find / -xdev ! -type l ! -path /tmp -perm /6002 -exec chmod a-s,o-w {{}} +
 """.encode()
 
 
