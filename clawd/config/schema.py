@@ -104,6 +104,8 @@ class SandboxTable(Table):
     """Bytes that a group's `work/` may hold."""
     work_files: Positive = 100_000
     """Files that a group's `work/` may hold."""
+    tmp_exec: bool = False
+    """Docker: programs may be started from /tmp, which pip and npm need to build packages."""
     packages: list[str] = []
     """Debian packages that are added to the image when it is built."""
     docker_host: str | None = None

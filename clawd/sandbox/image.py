@@ -11,6 +11,7 @@ from pathlib import Path
 
 LABEL_RUNNER = "clawd.runner"
 LABEL_PROTOCOL = "clawd.protocol"
+PROTOCOL = 1
 
 
 def runner_hash(agent: Path) -> str:
