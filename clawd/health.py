@@ -28,7 +28,7 @@ from clawd.ledger.salvage import FoundGroup, FoundSession, salvage
 from clawd.locks import HomeLock
 from clawd.resources import shipped
 from clawd.sandbox import probe
-from clawd.sandbox.choose import choose_backend, install_id
+from clawd.sandbox.choose import install_id
 from clawd.sessions import reading
 from clawd.sessions.names import rebuild
 
@@ -91,7 +91,6 @@ def _config(home: Home) -> Iterator[Finding]:
     for group in sorted(home.groups.glob("*/group.toml")):
         for name in not_built(load_group(home, group.parent.name)):
             yield finding("config", "warn", f"{name} in {group} is accepted, but not built yet")
-    choose_backend(config.sandbox.backend, home.root)  # raises where no daemon would start
 
 
 def _sandbox(home: Home) -> Iterator[Finding]:
