@@ -60,7 +60,8 @@ class Holds:
 def holds(info: Mapping[str, Any]) -> Holds:
     """Raises SandboxUnavailable for an Engine in which no agent may run."""
     options = [str(it) for it in info.get("SecurityOptions") or []]
-    if info.get("OSType", "linux") != "linux" or not any(it.startswith("name=seccomp") for it in options):
+    filters = [it for it in options if it.startswith("name=seccomp") and "unconfined" not in it]
+    if info.get("OSType", "linux") != "linux" or not filters:
         raise SandboxUnavailable(
             "the Docker Engine does not filter system calls", hint="use an Engine on Linux with seccomp"
         )
