@@ -19,6 +19,7 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.context.compose import Composer
 from clawd.errors import LeaseLost, SandboxUnavailable
 from clawd.files import Blobs
+from clawd.ids import new_id
 from clawd.ledger import ends, groups, inbound, queries, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
@@ -82,7 +83,8 @@ class Box:
 
     async def kill(self) -> Exit:
         self.calls.append("kill")
-        self.maker.answer()
+        if self.alive:
+            self.maker.answer()
         if self.alive and self.maker.immortal:
             raise SandboxUnavailable(f"the sandbox of {self.spec.group} does not end")
         self.end("was ended")
@@ -231,7 +233,6 @@ class Ground:
             text_limit=lambda channel: 4000,
             parallel=lambda: self.workers,
         )
-        self._count = 0
 
     # ── runners ──
 
@@ -272,8 +273,7 @@ class Ground:
         self, group: str = "main", *, session: str | None = None, role: Role = Role.OWNER, text: str = "hi"
     ) -> int:
         """A message, durable and told of; gives its number."""
-        self._count += 1
-        incoming = Incoming("terminal", group, f"p{self._count}", str(role), (text,), datetime.now(UTC))
+        incoming = Incoming("terminal", group, new_id(), str(role), (text,), datetime.now(UTC))
 
         def work(tx: Transaction) -> int:
             groups.add(tx, group, NOW)
