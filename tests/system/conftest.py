@@ -30,8 +30,10 @@ from clawd.model import Block
 from clawd.sandbox.choose import install_id
 from clawd.sessions import reading
 from tests.system.clone import Clone
+from tests.system.watched import BLOCKED
 
 ROOT = Path(__file__).parents[2]
+GUARD = os.environ.get("CLAWD_GUARD", "50")  # milliseconds that the daemon's event loop may be blocked
 DEADLINE = 60.0  # seconds for anything that no person waits for by the clock
 
 T = TypeVar("T")
@@ -60,12 +62,16 @@ def _where(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, 
 
 
 class Home:
-    """A home, its daemon, and its commands. Everything is asked of the program itself."""
+    """A home, its daemon, and its commands. Everything is asked of the program itself.
+
+    `program` is the module that the daemon is in; `blocks` is for a test that blocks its event loop on purpose."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "h"
         self.layout = Layout(self.root)
         self.runtime = root / "r"
+        self.program = "tests.system.watched"
+        self.blocks = False
         self.runtime.mkdir(mode=0o700)
         self.started: list[subprocess.Popen[str]] = []
         self.daemon: subprocess.Popen[str] | None = None
@@ -103,7 +109,7 @@ class Home:
 
     def environment(self, **more: str) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("CLAWD_")}
-        return kept | {"PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime)} | more
+        return kept | {"PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime), "CLAWD_GUARD": GUARD} | more
 
     def command(self, *words: str, module: str = "clawd") -> list[str]:
         return [sys.executable, "-m", module, "--home", str(self.root), *words]
@@ -166,9 +172,11 @@ class Home:
 
     # ── the daemon ──
 
-    def start(self, fault: str | None = None, *, module: str = "clawd", **env: str) -> subprocess.Popen[str]:
-        """Start the daemon and wait until it answers; `module` is the program that it is in."""
-        self.daemon = self.spawn("run", module=module, **({"CLAWD_FAULT": fault} if fault else {}), **env)
+    def start(self, fault: str | None = None, *, module: str | None = None, **env: str) -> subprocess.Popen[str]:
+        """Start the daemon and wait until it answers; `module` is in the place of `program`."""
+        self.daemon = self.spawn(
+            "run", module=module or self.program, **({"CLAWD_FAULT": fault} if fault else {}), **env
+        )
         daemon = self.daemon
 
         def answers() -> bool:
@@ -280,6 +288,12 @@ class Home:
             process.communicate()
         until(lambda: not self._kill_sandboxed(), 20)
 
+    def blocked(self) -> list[str]:
+        """What the log says about a blocked event loop, where no test does it on purpose."""
+        files = self.layout.log_file.parent.glob(f"{self.layout.log_file.name}*")
+        lines = (line for file in files for line in file.read_text("utf-8", "replace").splitlines())
+        return [line for line in lines if BLOCKED in line and not self.blocks]
+
     def _kill_sandboxed(self) -> list[int]:
         left = self.sandboxed()
         for pid in left:
@@ -304,8 +318,10 @@ def homes() -> Iterator[Callable[[], Home]]:
     finally:
         for home in made:
             home.end()
+        blocked = [line for home in made for line in home.blocked()]
         for root in roots:
             shutil.rmtree(root, ignore_errors=True)
+        assert not blocked, "\n".join(blocked)
 
 
 @pytest.fixture
