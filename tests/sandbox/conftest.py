@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import textwrap
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +15,7 @@ import anyio
 import pytest
 
 from clawd.sandbox.bubblewrap import Bubblewrap
-from clawd.sandbox.protocol import Exit, RunSpec, SandboxLimits
+from clawd.sandbox.protocol import Exit, RunSpec, Sandbox, SandboxLimits
 from clawd.sandbox.running import BubblewrapSandbox
 
 FORWARDER = "import os, sys\ncommand = sys.argv[sys.argv.index('--') + 1 :]\nos.execvp(command[0], command)\n"
@@ -31,6 +32,27 @@ async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
         await anyio.sleep(0.01)
+
+
+@dataclass
+class Done:
+    """What a command beside a runner gave."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+async def beside(sandbox: Sandbox, argv: list[str], given: bytes = b"", **environment: str) -> Done:
+    """Run a command in a sandbox, with `given` as its input."""
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        stdin.write(given)
+        stdin.seek(0)
+        with anyio.fail_after(60):
+            code = await sandbox.execute(argv, environment, [it.fileno() for it in (stdin, stdout, stderr)])
+        for file in (stdout, stderr):
+            file.seek(0)
+        return Done(code, stdout.read(), stderr.read())
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from conftest import until
+from conftest import beside, until
 
 from clawd.errors import SandboxUnavailable
-from clawd.sandbox import limits, running
+from clawd.sandbox import limits, recipe, running
 from clawd.sandbox.bubblewrap import Bubblewrap, processes_of
 from clawd.sandbox.processes import process, seeing
 from clawd.sandbox.protocol import LeftOver, RunSpec, SandboxLimits
@@ -158,7 +158,9 @@ async def test_where_systemd_holds_it_starts_in_a_scope(ground, monkeypatch: pyt
     """Few places where tests run have systemd: what stands in for it runs the command that it is given."""
     stand_in = ground.root / "bin" / "systemd-run"
     stand_in.parent.mkdir()
-    stand_in.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    stand_in.write_text(
+        f'#!/bin/sh\necho scope >>{ground.root}/scopes\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n'
+    )
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
     await ground.backend.check()
@@ -169,10 +171,8 @@ async def test_where_systemd_holds_it_starts_in_a_scope(ground, monkeypatch: pyt
     sandbox = await ground.start(SLEEPER, spec)
     assert sandbox.limits == "scope"
     await until((spec.work / "up").exists)
-    line, descriptors = sandbox.exec_command(["/bin/sh", "-c", "exit 5"], {})
-    assert line[0] == "systemd-run"
-    assert (await anyio.run_process(line, check=False, pass_fds=descriptors)).returncode == 5
-    running.close(descriptors)
+    assert (await beside(sandbox, ["/bin/sh", "-c", "exit 5"])).code == 5
+    assert (ground.root / "scopes").read_text() == "scope\n" * 2
     await sandbox.kill()
     assert not alive(sandbox.id)
 
@@ -195,13 +195,9 @@ async def test_owns_its_own_processes_and_no_others(ground) -> None:
 async def test_a_command_beside_it(ground) -> None:
     spec = ground.spec()
     sandbox = await ground.start(SLEEPER, spec)
-    line, descriptors = sandbox.exec_command(
-        ["/bin/sh", "-c", "read word; echo $word $MORE $CLAWD_RUN; pwd; echo oops >&2; touch made; exit 7"],
-        {"MORE": "-- --bind / /"},
-    )
-    done = await anyio.run_process(line, input=b"hello\n", check=False, pass_fds=descriptors)
-    running.close(descriptors)
-    assert (done.returncode, done.stdout) == (7, b"hello -- --bind / / run-1\n/group/work\n")
+    script = "read word; echo $word $MORE $CLAWD_RUN; pwd; echo oops >&2; touch made; exit 7"
+    done = await beside(sandbox, ["/bin/sh", "-c", script], b"hello\n", MORE="-- --bind / /")
+    assert (done.code, done.stdout) == (7, b"hello -- --bind / / run-1\n/group/work\n")
     assert done.stderr == b"oops\n"
     assert (spec.work / "made").stat().st_uid == (ground.uid or os.geteuid())
 
@@ -209,17 +205,32 @@ async def test_a_command_beside_it(ground) -> None:
 async def test_a_command_beside_it_is_owned_and_ends_with_it(ground) -> None:
     spec = ground.spec()
     sandbox = await ground.start(SLEEPER, spec)
-    line, descriptors = sandbox.exec_command(["/bin/sh", "-c", "touch beside; sleep 600 & sleep 600"], {})
-    beside = subprocess.Popen(line, pass_fds=descriptors)  # noqa: ASYNC220
-    running.close(descriptors)
-    assert not sandbox.owns(beside.pid)
-    sandbox.adopt(beside.pid)
-    assert sandbox.owns(beside.pid)
-    await until((spec.work / "beside").exists)
-    await sandbox.kill()
-    assert beside.wait(20) == -signal.SIGKILL
+    ended: list[int] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def command() -> None:
+            ended.append((await beside(sandbox, ["/bin/sh", "-c", "touch beside; sleep 600 & sleep 600"])).code)
+
+        tasks.start_soon(command)
+        await until((spec.work / "beside").exists)
+        inside = {one.pid for one in seeing(spec.socket_directory, recipe.RUN)}
+        assert len(inside) > 2
+        assert all(sandbox.owns(pid) for pid in inside)
+        await sandbox.kill()
+    assert ended == [137]
+    assert not seeing(spec.socket_directory, recipe.RUN)
     with pytest.raises(SandboxUnavailable):
-        sandbox.exec_command(["true"], {})
+        await beside(sandbox, ["true"])
+
+
+async def test_a_command_ends_when_nobody_waits_for_it_any_more(ground) -> None:
+    spec = ground.spec()
+    sandbox = await ground.start(SLEEPER, spec)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beside, sandbox, ["/bin/sh", "-c", "touch beside; exec sleep 599"])
+        await until((spec.work / "beside").exists)
+        tasks.cancel_scope.cancel()
+    await until(lambda: not any(b"599" in _line(one.pid) for one in seeing(spec.socket_directory, recipe.RUN)))
 
 
 async def test_what_cannot_be_mounted_is_told(ground) -> None:
@@ -255,8 +266,8 @@ async def test_sweep_ends_what_lives_and_knows_what_is_dead(ground) -> None:
     after = Bubblewrap(f"test{os.getpid()}", ground.agents)
     dead = await after.sweep(
         [
-            LeftOver("run-1", left.id, spec.directory, spec.uid),
-            LeftOver("run-3", gone.id, ground.root / "runtime" / "run-3", spec.uid),
+            LeftOver("run-1", "bubblewrap", left.id, spec.directory, spec.uid),
+            LeftOver("run-3", "bubblewrap", gone.id, ground.root / "runtime" / "run-3", spec.uid),
         ]
     )
     assert dead == ["run-1", "run-3"]
@@ -269,7 +280,7 @@ async def test_sweep_finds_a_run_whose_id_was_never_kept(ground) -> None:
     left = await ground.start(SLEEPER, spec)
     await until((spec.work / "up").exists)
     (spec.directory / "cgroup").unlink(missing_ok=True)
-    assert await ground.backend.sweep([LeftOver("run-1", "", spec.directory, spec.uid)]) == ["run-1"]
+    assert await ground.backend.sweep([LeftOver("run-1", "bubblewrap", "", spec.directory, spec.uid)]) == ["run-1"]
     assert not alive(left.id)
 
 
@@ -283,7 +294,7 @@ async def test_sweep_spares_a_recycled_pid(ground, tmp_path: Path) -> None:
     ]
     for number, stale in enumerate([*ids, "docker:abc", "bwrap:x", ""]):
         run = f"run-{number}"
-        assert await ground.backend.sweep([LeftOver(run, stale, tmp_path / run, None)]) == [run]
+        assert await ground.backend.sweep([LeftOver(run, "bubblewrap", stale, tmp_path / run, None)]) == [run]
 
 
 DAEMON = """
@@ -323,7 +334,7 @@ async def test_a_daemon_that_is_killed_takes_its_sandboxes_along(ground) -> None
     child.kill()
     child.wait()
     await until(lambda: not alive(sandbox_id))
-    left = LeftOver("run-1", sandbox_id, spec.directory, spec.uid)
+    left = LeftOver("run-1", "bubblewrap", sandbox_id, spec.directory, spec.uid)
     cgroup = [Path(line) for line in _lines(spec.directory / "cgroup")]
     assert await ground.backend.sweep([left]) == ["run-1"]
     assert not any(path.exists() for path in cgroup)
@@ -337,8 +348,16 @@ async def test_a_daemon_that_is_killed_in_a_start_leaves_no_agent_behind(ground)
         child.kill()
         child.wait()
         await until(lambda at=spec: not seeing(at.socket_directory, "/run/clawd"))
-        assert await ground.backend.sweep([LeftOver(spec.run, "", spec.directory, spec.uid)]) == [spec.run]
+        assert await ground.backend.sweep([LeftOver(spec.run, "bubblewrap", "", spec.directory, spec.uid)]) == [
+            spec.run
+        ]
         assert not any(Path(line).exists() for line in _lines(spec.directory / "cgroup"))
+
+
+def _line(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def _lines(path: Path) -> list[str]:
