@@ -43,6 +43,7 @@ from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
 from clawd.model import Incoming, Lease
 from clawd.sandbox.choose import choose_backend
+from clawd.sandbox.image import image_for
 from clawd.sandbox.protocol import SandboxLimits
 from clawd.sessions.store import session_store
 from clawd.signals import Signals
@@ -180,7 +181,7 @@ class Daemon:
             choose_backend(self.config.current.sandbox.backend, home.root),
             self._serve_run,
             self._limits,
-            lambda group: self.config.for_group(group).sandbox.image,
+            lambda group: image_for(self.config.for_group(group).sandbox, group),
             self._wrong,
             lambda group: self.config.for_group(group).timezone,
         )

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.blocking import Guard
-from tests.engine import engine  # noqa: F401
+
+pytest_plugins = ["tests.engine"]
 
 
 @pytest.fixture

@@ -153,6 +153,19 @@ _BUILT = (
     Command(("session", "list"), "all sessions", "looking:sessions", (_OF_GROUP,)),
     Command(("session", "show"), "a session's messages", "looking:session", (_ID,)),
     Command(("session", "check"), "whether a session's file is whole", "looking:session_check", (_ID,)),
+    Command(
+        ("image", "build"),
+        "build the image that containers are made from",
+        "image:build",
+        (
+            _argument(
+                "--base", metavar="IMAGE", help="what it is built on: an image, or a file from containers/base.sh"
+            ),
+            _argument("--target", choices=("agent", "claude-code"), default="agent", help="which one (default: agent)"),
+            _argument("--group", metavar="G", help="the image of this group, with its packages"),
+            _argument("--yes", action="store_true", help="install the packages without asking"),
+        ),
+    ),
     Command(("sandbox", "list"), "living sandboxes", "sandbox:listing"),
     Command(("sandbox", "stop"), "end a group's sandbox", "sandbox:stop", (_GROUP,)),
     Command(
@@ -173,7 +186,6 @@ _BUILT = (
 )
 
 _LATER = {
-    "image": "build",
     "gateway": "services audit check",
     "mounts": "check",
     "budget": "show raise",

@@ -6,20 +6,25 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 from clawd import __version__
 from clawd.config.group import not_built
-from clawd.config.home import Home
-from clawd.config.load import check_file, load_config, load_group
-from clawd.errors import ClawdError
+from clawd.config.home import Home, group_folders
+from clawd.config.load import check_file, load_config, load_group, merged
+from clawd.config.schema import Config
+from clawd.errors import ClawdError, SandboxUnavailable
 from clawd.health import groups, machine, remains
-from clawd.health.findings import Finding, finding
+from clawd.health.findings import Finding, finding, read_ledger
 from clawd.ledger import groups as group_rows
-from clawd.ledger import queries
+from clawd.ledger import queries, runs
 from clawd.ledger.db import Ledger, Transaction
 from clawd.resources import shipped
-from clawd.sandbox import probe
+from clawd.sandbox import examine, probe
 from clawd.sandbox.choose import choose_backend, install_id
+from clawd.sandbox.engine import find_engine
+from clawd.sandbox.image import image_for
+from clawd.sandbox.probe import Check
 
 
 def doctor(home: Home) -> list[Finding]:
@@ -82,45 +87,37 @@ def _config(home: Home) -> Iterator[Finding]:
 
 
 def _sandbox(home: Home) -> Iterator[Finding]:
+    """What makes sandboxes. Where the Engine does, bubblewrap may be missing."""
     try:
-        table = load_config(home, dict(os.environ)).sandbox
+        config = load_config(home, dict(os.environ))
     except ClawdError:  # another finding says so
-        table = SandboxTable()
-    usable = False
-    if table.backend != "bubblewrap":
-        for each in _engine(home, table):
-            usable = usable or each["check"] == "image" and each["level"] != "error" and "there is no" not in each["message"]
-            yield each
-    if table.backend != "docker":
+        config = Config()
+    wanted, usable = config.sandbox.backend, False
+    if wanted != "bubblewrap":
+        for line in _engine(home, config):
+            usable |= line.check == "image" and line.level == "ok"
+            yield finding(line.check, line.level, line.message, line.command)
+    if wanted != "docker":
         for line in probe.doctor(install_id(home.root), shipped("containers/agent")):
             level = "warn" if usable and line.level == "error" else line.level
             yield finding(line.check, level, line.message, line.command)
 
 
-def _engine(home: Home, table: SandboxTable) -> Iterator[Finding]:
-    chosen, install = table.backend == "docker", install_id(home.root)
-    images = {table.image}
+def _engine(home: Home, config: Config) -> list[Check]:
+    chosen, images = config.sandbox.backend == "docker", {image_for(config.sandbox, ""): ""}
     for folder in group_folders(home):
-        with suppress(ClawdError):
-            images.add(load_group(home, folder).sandbox.model_copy(update={}).image)
+        with suppress(ClawdError):  # its config is another finding
+            table = merged(config, load_group(home, folder)).sandbox
+            images.setdefault(image_for(table, folder), folder if table.packages else "")
     try:
-        engine = find_engine(table.docker_host, os.environ)
+        engine = find_engine(config.sandbox.docker_host, os.environ)
         if not chosen and not engine.present():
-            yield finding("engine", "ok", "there is no Docker Engine; bubblewrap makes the sandboxes")
-            return
-        seen = examine.look(engine, sorted(images), install)
+            return [Check("engine", "ok", "there is no Docker Engine; bubblewrap makes the sandboxes")]
+        seen = examine.look(engine, images, install_id(home.root))
     except SandboxUnavailable as error:
-        yield finding("engine", "error" if chosen else "warn", *_said(error))
-        return
-    alive = set[str]()
-    if home.ledger_file.exists():
-        ledger = Ledger.read_only(home.ledger_file)
-        try:
-            alive = {row["id"] for row in ledger.tx(runs.alive)}
-        finally:
-            ledger.close()
-    for each in examine.judge(seen, engine.host, shipped("containers/agent"), PROTOCOL, alive, chosen=chosen):
-        yield finding(each.check, each.level, each.message, each.command)
+        return [Check("engine", "error" if chosen else "warn", *_said(error))]
+    alive = set(read_ledger(home, lambda tx: [row["id"] for row in runs.alive(tx)]) or ())
+    return list(examine.judge(seen, engine.host, shipped("containers/agent"), images, alive, chosen=chosen))
 
 
 def _ledger(home: Home) -> Iterator[Finding]:

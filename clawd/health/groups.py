@@ -16,9 +16,8 @@ from clawd.config.home import GroupHome, Home, group_folders
 from clawd.config.load import load_group
 from clawd.errors import ClawdError, UnsafePath
 from clawd.files import read_beneath, walk_beneath
-from clawd.health.findings import Finding, finding
+from clawd.health.findings import Finding, finding, read_ledger
 from clawd.ledger import groups as rows
-from clawd.ledger.db import Ledger
 from clawd.ledger.groups import UID_BASE
 from clawd.sandbox.view import read_owned
 
@@ -46,13 +45,14 @@ def files(home: Home) -> Iterator[Finding]:
     for folder in group_folders(home):
         group = home.group(folder)
         for file in (group.claude_md, group.user_profile, group.config_file):
-            with suppress(FileNotFoundError):
-                try:
-                    read_owned(file)
-                except (UnsafePath, OSError) as error:
-                    wrong = True
-                    why = error.message if isinstance(error, UnsafePath) else str(error.strerror)
-                    yield finding("groups", "error", f"{file} is not used: {why}", f"ls -l {shlex.quote(str(file))}")
+            try:
+                read_owned(file)
+            except FileNotFoundError:
+                continue
+            except (UnsafePath, OSError) as error:
+                wrong = True
+                why = error.message if isinstance(error, UnsafePath) else str(error.strerror)
+                yield finding("groups", "error", f"{file} is not used: {why}", f"ls -l {shlex.quote(str(file))}")
     for each in _beneath_mounts(home):
         wrong = True
         yield each
@@ -81,13 +81,8 @@ def _beneath_mounts(home: Home) -> Iterator[Finding]:
 
 
 def _works(home: Home) -> Iterator[Finding]:
-    known = {}
-    if home.ledger_file.exists():
-        ledger = Ledger.read_only(home.ledger_file)
-        try:
-            known = {row.folder: UID_BASE + row.number for row in ledger.tx(rows.every)}
-        finally:
-            ledger.close()
+    numbers = read_ledger(home, rows.every) or []
+    known = {row.folder: UID_BASE + row.number for row in numbers}
     for folder in group_folders(home):
         work = home.group(folder).work
         with suppress(FileNotFoundError):

@@ -14,8 +14,7 @@ from pathlib import Path
 import clawd
 from clawd.clock import SystemClock, moment_of
 from clawd.config.home import Home
-from clawd.health.findings import Finding, finding
-from clawd.ledger.db import Ledger
+from clawd.health.findings import Finding, finding, read_ledger
 
 FREE_BYTES = 500 << 20
 FREE_INODES = 10_000
@@ -44,14 +43,8 @@ def judge_disk(free: int, inodes: int | None, where: str) -> Iterator[Finding]:
 
 
 def clock(home: Home) -> Iterator[Finding]:
-    last = None
-    if home.ledger_file.exists():
-        ledger = Ledger.read_only(home.ledger_file)
-        try:
-            row = ledger.tx(lambda tx: tx.one("SELECT received FROM inbound ORDER BY seq DESC LIMIT 1"))
-        finally:
-            ledger.close()
-        last = moment_of(row["received"]) if row else None
+    row = read_ledger(home, lambda tx: tx.one("SELECT received FROM inbound ORDER BY seq DESC LIMIT 1"))
+    last = moment_of(row["received"]) if row else None
     built = datetime.fromtimestamp(Path(clawd.__file__).stat().st_mtime, UTC)
     yield from judge_clock(SystemClock().now(), built, last, synchronised())
 

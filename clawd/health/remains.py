@@ -9,8 +9,7 @@ from pathlib import Path
 
 from clawd.config.home import Home
 from clawd.errors import HomeBusy
-from clawd.health.findings import Finding, finding
-from clawd.ledger.db import Ledger
+from clawd.health.findings import Finding, finding, read_ledger
 from clawd.locks import HomeLock
 
 
@@ -35,13 +34,7 @@ def daemon(home: Home) -> Iterator[Finding]:
 
 def _left(home: Home, runs: str) -> Iterator[Finding]:
     """Directories of runs that should have none."""
-    if not home.ledger_file.exists():
-        return
-    ledger = Ledger.read_only(home.ledger_file)
-    try:
-        directories = [Path(row["directory"]) for row in ledger.tx(lambda tx: tx.all(runs))]
-    finally:
-        ledger.close()
+    directories = read_ledger(home, lambda tx: [Path(row["directory"]) for row in tx.all(runs)]) or []
     if left := [it for it in directories if it.is_dir()]:
         message = f"{len(left)} directories of runs that ended: {', '.join(str(it) for it in left[:3])}"
         yield finding("remains", "warn", message, f"clawd --home {shlex.quote(str(home.root))} run")

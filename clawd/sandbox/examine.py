@@ -3,7 +3,7 @@ judged by pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,18 +31,11 @@ class Seen:
     containers: Mapping[str, str]
 
 
-def look(engine: Engine, images: Sequence[str], install: str) -> Seen:
+def look(engine: Engine, images: Iterable[str], install: str) -> Seen:
     """Ask the Engine. Raises SandboxUnavailable."""
 
     def ask(client: docker.DockerClient) -> Seen:
-        import docker.errors
-
-        labels: dict[str, Mapping[str, str] | None] = {}
-        for name in images:
-            try:
-                labels[name] = client.images.get(name).labels
-            except docker.errors.ImageNotFound:
-                labels[name] = None
+        labels = {name: image.labels_of(client, name) for name in images}
         ours = client.api.containers(all=True, filters={"label": f"{LABEL_INSTALL}={install}"})
         containers = {(each.get("Labels") or {}).get(LABEL_RUN, ""): each["Id"][:12] for each in ours}
         return Seen(client.version(), client.info(), labels, containers)
@@ -50,9 +43,11 @@ def look(engine: Engine, images: Sequence[str], install: str) -> Seen:
     return engine.run(ask, _SECONDS)
 
 
-def judge(seen: Seen, where: str, agent: Path, protocol: str, alive: set[str], *, chosen: bool) -> Iterator[Check]:
+def judge(
+    seen: Seen, where: str, agent: Path, groups: Mapping[str, str], alive: set[str], *, chosen: bool
+) -> Iterator[Check]:
     """The lines about what was seen. `chosen`: no other backend would take the place of this one. `alive` are the runs
-    that the ledger has not seen end."""
+    that the ledger has not seen end, `groups` names the group of an image that is one group's own."""
     version, info = seen.version, seen.info
     options = [str(each) for each in info.get("SecurityOptions") or ()]
     rootless = ", rootless" if any(each.startswith("name=rootless") for each in options) else ""
@@ -73,21 +68,19 @@ def judge(seen: Seen, where: str, agent: Path, protocol: str, alive: set[str], *
     else:
         message = f"cgroups (v{info.get('CgroupVersion', '1')}) hold each container's memory, processes and CPU"
         yield Check("limits", "ok", message)
+    runner = image.runner_hash(agent)
     for name, labels in seen.images.items():
-        yield judge_image(name, labels, agent, protocol, chosen=chosen)
+        state = image.state_of(labels, runner)
+        told = image.advice(state, name).removesuffix(": clawd image build")
+        build = f"clawd image build{f' --group {groups[name]}' if groups.get(name) else ''}"
+        if state == "missing":
+            told += ": no container can be started" if chosen else ": bubblewrap makes the sandboxes"
+        if state == "fits":
+            yield Check("image", "ok", told)
+        else:
+            grave = state == "wrong" or (state == "missing" and chosen)
+            yield Check("image", "error" if grave else "warn", told, build)
     for run, container in seen.containers.items():
         if run not in alive:
             message = f"container {container} is of this home, and of no run that it knows"
             yield Check("remains", "warn", message, f"docker rm -f {container}")
-
-
-def judge_image(name: str, labels: Mapping[str, str] | None, agent: Path, protocol: str, *, chosen: bool) -> Check:
-    """The line about one image."""
-    if labels is None:
-        what = "no container can be started" if chosen else "bubblewrap makes the sandboxes"
-        return Check("image", "error" if chosen else "warn", f"there is no image {name}: {what}", "clawd image build")
-    if labels.get(image.LABEL_PROTOCOL) != protocol:
-        return Check("image", "error", f"{name} was built for another version of clawd", "clawd image build")
-    if labels.get(image.LABEL_RUNNER) != image.runner_hash(agent):
-        return Check("image", "warn", f"{name} has an older runner than this clawd", "clawd image build")
-    return Check("image", "ok", f"{name} is there, with this clawd's runner")
