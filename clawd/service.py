@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from xml.parsers.expat import ExpatError
 
 from pydantic import BaseModel
 
@@ -90,11 +91,10 @@ def secrets_of(value: object) -> Iterator[Secret]:
 
 
 def quoted(word: str) -> str:
-    """A word as systemd reads it back in ExecStart= and Environment=: in quotes, with C's escapes and `%` doubled.
-
-    Raises ConfigError for a NUL, which no path holds."""
-    if "\0" in word:
-        raise ConfigError("a path or variable holds a NUL")
+    """A word (without NUL, as paths are) as systemd reads it back in ExecStart= and Environment=: where it must be, in
+    quotes, with C's escapes and `%` doubled."""
+    if re.fullmatch(r"[A-Za-z0-9_@+=:,./-]+", word):
+        return word
     out = []
     for each in word:
         if each in '\\"':
@@ -200,7 +200,7 @@ def home_of(text: str) -> Path | None:
         try:
             words = plistlib.loads(text.encode())["ProgramArguments"]
             return Path(words[words.index("--home") + 1])
-        except (ValueError, KeyError, IndexError, plistlib.InvalidFileException):
+        except (ExpatError, ValueError, LookupError, TypeError):
             return None
     found = _HOME.search(text)
     try:

@@ -64,14 +64,14 @@ def _where(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, 
 class Home:
     """A home, its daemon, and its commands. Everything is asked of the program itself.
 
-    `program` is the module that the daemon is in; `blocks` is for a test that blocks its event loop on purpose."""
+    `program` is the module that the daemon is in; `may_block` is for a test that blocks its event loop on purpose."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "h"
         self.layout = Layout(self.root)
         self.runtime = root / "r"
         self.program = "tests.system.watched"
-        self.blocks = False
+        self.may_block = False
         self.runtime.mkdir(mode=0o700)
         self.started: list[subprocess.Popen[str]] = []
         self.daemon: subprocess.Popen[str] | None = None
@@ -292,7 +292,7 @@ class Home:
         """What the log says about a blocked event loop, where no test does it on purpose."""
         files = self.layout.log_file.parent.glob(f"{self.layout.log_file.name}*")
         lines = (line for file in files for line in file.read_text("utf-8", "replace").splitlines())
-        return [line for line in lines if BLOCKED in line and not self.blocks]
+        return [line for line in lines if BLOCKED in line and not self.may_block]
 
     def _kill_sandboxed(self) -> list[int]:
         left = self.sandboxed()
