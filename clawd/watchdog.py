@@ -67,10 +67,10 @@ async def watch(ledger: Ledger, told: Callable[[str], None]) -> None:
     while every is not None:
         due = time.monotonic() + pause
         await anyio.sleep(pause)
-        late = time.monotonic() - due
         wrong = await _wrong(ledger, every)
+        late = time.monotonic() - due
         if late > every / 2:
-            wrong = wrong or f"the event loop came back {late:.1f} s late"
+            wrong = wrong or f"the event loop and the ledger took {late:.1f} s for a small write"
         if wrong is None:
             await tell("WATCHDOG=1", *(["STATUS=at work"] if trouble else []))
         elif wrong != trouble:
