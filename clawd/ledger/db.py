@@ -274,7 +274,7 @@ class Ledger:
 
     def check_room(self) -> None:
         """Raises StorageError while the ballast is gone: what is left is for what was accepted."""
-        if not self.lay_ballast():
+        if self.is_there() and not self.lay_ballast():
             raise _full(self.path)
 
     def _drop_ballast(self) -> bool:
