@@ -178,7 +178,7 @@ class Daemon:
             runtime_directory(dict(os.environ)),
             ledger,
             clock,
-            choose_backend(self.config.current.sandbox.backend, home.root),
+            choose_backend(self.config.current.sandbox.backend, home.root, self.config.current.sandbox.docker_host),
             self._serve_run,
             self._limits,
             lambda group: image_for(self.config.for_group(group).sandbox, group),
@@ -234,6 +234,7 @@ class Daemon:
             file_bytes=sandbox.work,
             work_bytes=sandbox.work,
             work_files=sandbox.work_files,
+            tmp_exec=sandbox.tmp_exec,
         )
 
     def _wrong(self, group: str) -> list[str]:
@@ -332,7 +333,7 @@ class Daemon:
     async def _look_at_sandboxes(self) -> None:
         """Know before the first message whether sandboxes can be made; the first one starts the sooner for it."""
         try:
-            await self.dispatcher.runs.backend.check()
+            await self.dispatcher.runs.backend.check(self.config.current.sandbox.image)
         except ClawdError as error:
             logger.error("no sandbox can be made: %s", error)
 

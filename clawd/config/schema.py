@@ -106,6 +106,8 @@ class SandboxTable(Table):
     """Bytes that a group's `work/` may hold."""
     work_files: Positive = 100_000
     """Files that a group's `work/` may hold."""
+    tmp_exec: bool = False
+    """Docker: programs may be started from /tmp, which pip and npm need to build packages."""
     packages: list[Package] = []
     """Debian packages that `clawd image build --group G` adds to the image, in an image of the group's own."""
     docker_host: str | None = None

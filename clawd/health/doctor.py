@@ -21,7 +21,7 @@ from clawd.ledger import queries, runs
 from clawd.ledger.db import Ledger, Transaction
 from clawd.resources import shipped
 from clawd.sandbox import examine, probe
-from clawd.sandbox.choose import choose_backend, install_id
+from clawd.sandbox.choose import install_id
 from clawd.sandbox.engine import find_engine
 from clawd.sandbox.image import image_for
 from clawd.sandbox.probe import Check
@@ -83,7 +83,6 @@ def _config(home: Home) -> Iterator[Finding]:
     for group in sorted(home.groups.glob("*/group.toml")):
         for name in not_built(load_group(home, group.parent.name)):
             yield finding("config", "warn", f"{name} in {group} is accepted, but not built yet")
-    choose_backend(config.sandbox.backend, home.root)  # raises where no daemon would start
 
 
 def _sandbox(home: Home) -> Iterator[Finding]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from clawd.sandbox import image
 from clawd.sandbox.engine import Engine
+from clawd.sandbox.hardening import LABEL_INSTALL, LABEL_RUN
 from clawd.sandbox.probe import Check
 
 if TYPE_CHECKING:
     import docker
 
-LABEL_INSTALL, LABEL_RUN = "clawd.install", "clawd.run"
 _SECONDS = 3.0  # for each answer of the Engine: who asks the doctor waits for it
 _LIMITS = {"MemoryLimit": "memory", "SwapLimit": "swap", "PidsLimit": "processes", "CpuCfsQuota": "CPU"}
 
