@@ -1,8 +1,8 @@
 """A `dockerd` of the tests' own: its socket, state, images and log in `.cache/engine/` of the repository.
 
-It lives in a mount namespace of its own and under a cgroup of its own, and ends with the tests: nothing is left of it but
-its images, which the next run finds. One that a killed run left behind is used again, or ended: by its pid, its start
-time and its own socket in its command line, never by a name.
+It lives in a mount namespace of its own and under a cgroup of its own, and ends with the tests: nothing is left of it
+but its images, which the next run finds. One that a killed run left behind is used again, or ended: by its pid, its
+start time and its own socket in its command line, never by a name.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ def test_what_a_killed_daemon_left_is_named(home: Home, tmp_path: Path) -> None:
     left.mkdir()
     ledger = Ledger.open(home.ledger_file)
     authority = Authority(Role.OWNER)
-    facts = {"backend": "bubblewrap", "uid": None, "token_hash": "", "authority": authority, "now": NOW}
+    facts = {"backend": "bubblewrap", "uid": None, "authority": authority, "now": NOW}
     ledger.tx(lambda tx: runs.begin(tx, "run1", "main", directory=str(left), **facts))  # type: ignore[arg-type]
     ledger.close()
     socket = home.state / "control.sock"

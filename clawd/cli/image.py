@@ -50,12 +50,10 @@ def _confirm(group: str, packages: list[str]) -> None:
     say(f"group {group} asks for these Debian packages in its image:")
     for package in packages:
         say(f"  {package}")
-    if not sys.stdin.isatty():
-        raise UsageError("nothing was built: nobody can be asked", hint="--yes installs them")
     sys.stderr.write("Install them? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was built")
+        raise UsageError("nothing was built: there was no yes", hint="--yes does not ask")
 
 
 @contextmanager

@@ -92,6 +92,8 @@ class SandboxTable(Table):
     """Docker: the image that agents run in."""
     warm_minutes: Annotated[float, Field(ge=0)] = 10
     """How long an idle sandbox is kept."""
+    keep: bool = True
+    """Docker: leave living sandboxes to the next daemon when this one ends."""
     max_live: Positive = 4
     """Sandboxes at one time."""
     parallel: Positive = 4

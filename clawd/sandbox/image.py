@@ -64,16 +64,21 @@ def image_for(table: SandboxTable, group: str) -> str:
     return f"{PACKAGES}:{group}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
 
 
-def advice(state: State, image: str, group: str | None = None) -> str:
-    """The sentence for an image that does not fit, with the command that mends it."""
+def advice(state: State, image: str) -> str:
+    """What a person is told of an image in this state."""
     what = {
         "fits": "is as it should be",
         "old": "holds the runner of another version of clawd",
         "wrong": "holds no runner that this clawd can speak with",
         "missing": "is not built",
     }[state]
-    for_group = f" --group {group}" if group and image.startswith(f"{PACKAGES}:") else ""
-    return f"the image {image} {what}" + ("" if state == "fits" else f": clawd image build{for_group}")
+    return f"the image {image} {what}"
+
+
+def remedy(image: str) -> str:
+    """The command that builds an image."""
+    repository, _, tag = image.partition(":")
+    return "clawd image build" + (f" --group {tag.rpartition('-')[0]}" if repository == PACKAGES else "")
 
 
 # ── building: `client` is a docker.DockerClient, `say` is told of the progress in lines ──

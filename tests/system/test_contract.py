@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.conftest import Home, call, homes, until
+from tests.system.conftest import EACH, Home, call, chosen, homes, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -219,9 +219,9 @@ class Life:
         return {name: self.home.cli(*words.split(), "--json") for name, words in LOOKS.items()}
 
 
-@pytest.fixture(scope="module")
-def life() -> Iterator[Life]:
-    with homes() as make:
+@pytest.fixture(scope="module", params=EACH)
+def life(request: pytest.FixtureRequest) -> Iterator[Life]:
+    with homes(chosen(request)) as make:
         yield Life(make())
 
 
@@ -590,10 +590,10 @@ def test_everything_explains_itself(plain: Home) -> None:
 # ── the daemon, and commands beside it ──
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Home]:
-    """A home with a running daemon."""
-    with homes() as make:
+@pytest.fixture(scope="module", params=EACH)
+def served(request: pytest.FixtureRequest) -> Iterator[Home]:
+    """A home with a running daemon, with each backend."""
+    with homes(chosen(request)) as make:
         home = make()
         home.start()
         yield home

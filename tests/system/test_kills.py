@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from clawd.commands import looking
-from tests.system.conftest import DEADLINE, Home, call, until
+from tests.system.conftest import BOTH, DEADLINE, Home, call, until
 
 STEPS = (call("send_message", text="half of {message}"), {"text": "re {message}"})
 SAID = [
@@ -34,6 +34,7 @@ def answered_once(home: Home, *, attempt: int = 1) -> None:
     assert home.said() == SAID
 
 
+@BOTH
 @pytest.mark.parametrize("passage", PASSAGES)
 def test_a_daemon_killed_at_any_point_goes_on_after_its_restart(home: Home, passage: str) -> None:
     home.script(*STEPS)
@@ -46,6 +47,7 @@ def test_a_daemon_killed_at_any_point_goes_on_after_its_restart(home: Home, pass
     answered_once(home)
 
 
+@BOTH
 @pytest.mark.parametrize("point", POINTS)
 def test_a_chat_whose_own_daemon_is_killed_gets_its_reply(home: Home, point: str) -> None:
     home.script(*STEPS)
@@ -96,6 +98,7 @@ def standing(moment: str | None) -> tuple[dict[str, object], ...]:
     )
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("victim", "moment"),
     [*((victim, moment) for victim in (runner, outer) for moment in MOMENTS), (first, "in its tool")],
@@ -124,6 +127,7 @@ def test_a_turn_whose_sandbox_is_killed_goes_on_after_its_steps(
     assert [each["state"] for each in home.deliveries()] == ["sent", "sent"]
 
 
+@BOTH
 def test_a_poison_message_fails_after_three_attempts_and_blocks_nobody(home: Home) -> None:
     home.script({"error": "the model fell over"}, {"text": "re {message}"})
     home.start()

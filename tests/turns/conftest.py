@@ -30,7 +30,8 @@ from clawd.trust import Role, origin_of
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
-from clawd.turns.runs import Run, Runs
+from clawd.turns.run import Run
+from clawd.turns.runs import Runs
 
 NOW = "2026-12-01T09:00:00.000+00:00"
 PATIENCE = 10.0
@@ -181,7 +182,7 @@ class Ground:
         """A runner lives as long as its box."""
         async with anyio.create_task_group() as tasks:
             if self.workers:
-                await self.counter.hello(box.run, "offline", "1")
+                await self.counter.hello(box.run, 1, 1)
                 for number in range(self.workers):
                     tasks.start_soon(self._work, box.run, number)
             await box.wait()
@@ -221,7 +222,7 @@ class Ground:
         """The group's run, once it is ready. One without workers says hello here."""
         run: Run = await self.until(lambda: (run := self.dispatcher.active.get(group)) and run.sandbox and run)
         if not self.workers and not run.ready.is_set():
-            await self.counter.hello(run.id, "offline", "1")
+            await self.counter.hello(run.id, 1, 1)
         await run.ready.wait()
         return run
 
