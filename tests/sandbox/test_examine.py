@@ -53,7 +53,7 @@ def info(**changes: Any) -> Seen:
         (info(SwapLimit=False, PidsLimit=False), True, "limits", "warn", "cannot limit swap, processes"),
         (replace(WELL, images={"agent": None}), True, "image", "error", "no container can be started"),
         (replace(WELL, images={"agent": None}), False, "image", "warn", "bubblewrap makes the sandboxes"),
-        (replace(WELL, images={"agent": {}}), False, "image", "error", "cannot"),
+        (replace(WELL, images={"agent": {}}), False, "image", "error", "no runner that"),
         (replace(WELL, images={"agent": {**FITS, LABEL_RUNNER: "0"}}), True, "image", "warn", "another version"),
         (replace(WELL, containers={"r2": "c2"}), True, "remains", "warn", "container c2"),
     ],
