@@ -24,7 +24,13 @@ from clawd.config.secrets import Secret
 from clawd.errors import ConfigError
 
 Scope = Literal["system", "user"]
-PASSED = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CLAWD_MOUNTS", "PYTHONPATH")  # of the environment: what the daemon cannot do without
+PASSED = (
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "CLAWD_MOUNTS",
+    "PYTHONPATH",
+)  # of the environment: what the daemon cannot do without
 _DAEMON_BYTES, _DAEMON_TASKS = 1 << 30, 256
 _HOME = re.compile(r'^# The daemon of (".*")$', re.MULTILINE)
 

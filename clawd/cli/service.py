@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,7 +127,9 @@ def _facts(home: Home) -> Facts:
     if (uid := home.root.stat().st_uid) and os.geteuid() == 0:
         import pwd
 
-        user = pwd.getpwuid(uid).pw_name
+        with suppress(KeyError):  # systemd takes the number, too
+            user = pwd.getpwuid(uid).pw_name
+        user = user or str(uid)
     return service.facts(home.root, config, groups, os.environ, user)
 
 

@@ -29,7 +29,8 @@ def daemon(home: Home) -> Iterator[Finding]:
     socket = home.state / "control.sock"
     if os.path.lexists(socket):
         yield finding("remains", "warn", f"{socket} is a socket that nobody serves", f"rm {shlex.quote(str(socket))}")
-    yield from _left(home, runs="SELECT directory FROM run")
+    # containers may wait to be gone on with; bubblewrap's sandboxes end with their daemon
+    yield from _left(home, runs="SELECT directory FROM run WHERE state = 'gone' OR backend <> 'docker'")
 
 
 def _left(home: Home, runs: str) -> Iterator[Finding]:
