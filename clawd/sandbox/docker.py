@@ -21,7 +21,7 @@ from clawd.sandbox.container import DockerSandbox, first_of, last_words, removed
 from clawd.sandbox.directories import prepare
 from clawd.sandbox.engine import Engine, NoImage, NotThere
 from clawd.sandbox.hardening import LABEL_INSTALL, LABEL_RUN, Holds, Mount
-from clawd.sandbox.image import LABEL_PROTOCOL, PROTOCOL
+from clawd.sandbox.image import LABEL_PROTOCOL, PROTOCOL, advice, remedy
 from clawd.sandbox.probe import zone
 from clawd.sandbox.processes import Process, process
 from clawd.sandbox.protocol import BackendName, LeftOver, RunSpec, Sandbox
@@ -202,10 +202,10 @@ def image_id(client: docker.DockerClient, image: str) -> str:
     try:
         found: dict[str, Any] = client.api.inspect_image(image)
     except docker.errors.ImageNotFound:
-        raise NoImage(f"the image {image} is not built", hint="clawd image build") from None
+        raise NoImage(advice("missing", image), hint=remedy(image)) from None
     config = found.get("Config") or {}
     if (config.get("Labels") or {}).get(LABEL_PROTOCOL) != str(PROTOCOL):
-        raise NoImage(f"the image {image} holds no runner that this clawd can speak with", hint="clawd image build")
+        raise NoImage(advice("wrong", image), hint=remedy(image))
     if config.get("Volumes"):
         raise NoImage(
             f"the image {image} declares volumes, which nothing would bound", hint="build it from another base"

@@ -59,10 +59,12 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a sandbox ended. `reason` is a sentence's worth for a person: "ran out of memory", "was ended"."""
+    """How a sandbox ended. `reason` is a sentence's worth for a person: "ran out of memory", "was ended". `outside`:
+    it was ended by what is around it, its Engine's end or restart, and by nothing that it did itself."""
 
     code: int | None
     reason: str
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def test_a_full_disk_says_so_also_when_the_ledger_is_opened(small_disk: Path) ->
 def test_a_backup_is_made_before_a_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from clawd.ledger import db
 
-    migrations = tmp_path / "migrations"
+    migrations, before = tmp_path / "migrations", db.schema_version()
     shutil.copytree(db._MIGRATIONS, migrations)
     path = tmp_path / "ledger.db"
     ledger = Ledger.open(path)
@@ -164,6 +164,6 @@ def test_a_backup_is_made_before_a_migration(tmp_path: Path, monkeypatch: pytest
     assert groups_of(ledger) == ["g1"]
     assert ledger.tx(lambda tx: tx.one("SELECT colour FROM grp")) is not None
     ledger.close()
-    backup = sqlite3.connect(tmp_path / "ledger-1.db")
+    backup = sqlite3.connect(tmp_path / f"ledger-{before}.db")
     assert backup.execute("SELECT name FROM grp").fetchall() == [("g1",)]
     backup.close()
