@@ -115,8 +115,8 @@ class Reconciler:
                 if row["id"] in dead:
                     await self.runs.buried(row)
             undying = [row for row in over if row["id"] not in dead]
-            if undying:  # who does not answer at all did not say that they live
-                await self.runs.backend.check()
+            for row in undying:  # who does not answer at all did not say that it lives
+                await self.runs.check(row["grp"])
         except SandboxUnavailable as error:
             log.warning("what is left of sandboxes cannot be looked at: %s", error)
             unknown |= {row["grp"]: str(error) for row in undying or over if row["grp"] not in self._active}
