@@ -31,7 +31,7 @@ from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
-from clawd.errors import ClawdError, ConfigError, Refused
+from clawd.errors import ClawdError, ConfigError, Refused, told
 from clawd.files import Blobs
 from clawd.host.sockets import Sockets
 from clawd.ids import folder_name
@@ -88,15 +88,6 @@ def run(home: Home, until_closed: int | None = None) -> int:
             ledger.close()
     finally:
         lock.release()
-
-
-def told(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The sentence for a person among what ended the daemon's tasks; the whole where there is none."""
-    for each in failures.exceptions:
-        found = told(each) if isinstance(each, BaseExceptionGroup) else each
-        if isinstance(found, ClawdError):
-            return found
-    return failures
 
 
 class Daemon:
@@ -175,7 +166,7 @@ class Daemon:
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
-        self.dispatcher.runs = Runs(
+        self.dispatcher.reconciler.runs = Runs(
             home,
             runtime_directory(dict(os.environ)),
             ledger,
@@ -373,7 +364,7 @@ class Daemon:
 
     async def _end(self, keep: bool) -> None:
         """With `keep` the next daemon goes on with the sandboxes that can be gone on with; else all of them end."""
-        last = threading.Timer(END_S, os._exit, (1,))  # whatever hangs; what is left is found at the next start
+        last = threading.Timer(END_S, _give_up)
         last.daemon = True
         last.start()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -387,6 +378,11 @@ class Daemon:
         with anyio.move_on_after(FLUSH_GRACE_S):
             while not self.outbox.idle:
                 await anyio.sleep(0.02)
+
+
+def _give_up() -> None:
+    logger.error("the end took too long and is cut off; what is left is found at the next start")
+    os._exit(1)
 
 
 def _adapter(name: str, settings: dict[str, Any]) -> Adapter:

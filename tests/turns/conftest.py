@@ -206,7 +206,7 @@ class Ground:
         )
         self.backend = backend
         backend.started = self._started
-        self.dispatcher.runs = Runs(
+        self.dispatcher.reconciler.runs = Runs(
             self.home,
             path / "run",
             self.ledger,
