@@ -17,16 +17,14 @@ TAG = "clawd-tests-cli"
 @pytest.fixture
 def home(engine: Engine) -> Iterator[Home]:
     """A home whose image is not built, and the image's end."""
-    with homes(engine) as make:
-        home = make()
-        text = home.layout.config_file.read_text()
-        home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{home.root.parent.name.lower()}"))
-        try:
+    with contextlib.closing(client(engine.host)) as docker:
+        with homes(engine) as make:
+            home = make()
+            text = home.layout.config_file.read_text()
+            home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{home.root.parent.name.lower()}"))
             yield home
-        finally:
-            with contextlib.closing(client(engine.host)) as docker:
-                for image in docker.images.list(TAG):
-                    docker.images.remove(image.id, force=True)
+        for image in docker.images.list(TAG):
+            docker.images.remove(image.id, force=True)
 
 
 def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Home, engine: Engine) -> None:
