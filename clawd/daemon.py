@@ -19,7 +19,7 @@ from typing import Any
 
 import anyio
 
-from clawd import __version__, faults, log, stores
+from clawd import __version__, faults, log, stores, watchdog
 from clawd.channel import Adapter
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.operations import Operations
@@ -148,6 +148,8 @@ class Daemon:
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
+            await watchdog.tell("READY=1", "STATUS=at work")
+            self.tasks.start_soon(watchdog.watch, self.ledger, self._tell_soon, name="watchdog")
             self.tasks.start_soon(self._reloads, hangups, name="reloads")
             await self._until_ended(until_closed, endings)
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
@@ -334,10 +336,12 @@ class Daemon:
     async def _reloads(self, hangups: Received) -> None:
         """SIGHUP reads the config again; a bad one keeps the old, and says so."""
         async for _ in hangups:
+            await watchdog.tell(*watchdog.reloading())
             try:
                 logger.info("config reloaded: %s", self.config.reload())
             except (ClawdError, OSError) as error:
                 await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
+            await watchdog.tell("READY=1")
 
     async def _until_ended(self, until_closed: int | None, endings: Received) -> None:
         """Until SIGTERM, SIGINT, the end of the pipe, or the loss of the ledger; from then on a second signal ends the
@@ -378,6 +382,7 @@ class Daemon:
         self.intake.closed = True
         self.ledger.patient = False
         logger.info("ending")
+        await watchdog.tell("STOPPING=1", "STATUS=finishing what runs")
         await self.dispatcher.close(TURN_GRACE_S, keep=keep)
         with anyio.move_on_after(FLUSH_GRACE_S):
             while not self.outbox.idle:

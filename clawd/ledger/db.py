@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clawd.errors import LedgerCorrupt, LedgerNewer, StorageError
+from clawd.errors import DiskFull, LedgerCorrupt, LedgerNewer, StorageError
 from clawd.files import sync_directory
 from clawd.ledger.moves import move
 
@@ -285,8 +285,8 @@ class Ledger:
         return True
 
 
-def _full(path: Path) -> StorageError:
-    return StorageError(f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost")
+def _full(path: Path) -> DiskFull:
+    return DiskFull(f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost")
 
 
 def unwritable(path: Path, why: str) -> StorageError:

@@ -32,8 +32,10 @@ from clawd.sessions import reading
 from tests.dockerd import client
 from tests.engine import Engine
 from tests.system.clone import Clone
+from tests.system.watched import BLOCKED
 
 ROOT = Path(__file__).parents[2]
+GUARD = os.environ.get("CLAWD_GUARD", "50")  # milliseconds that the daemon's event loop may be blocked
 NO_DOCKER = 'backend = "bubblewrap"'
 DEADLINE = 60.0  # seconds for anything that no person waits for by the clock
 
@@ -64,13 +66,16 @@ def _where(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, 
 
 class Home:
     """A home, its daemon, and its commands. Everything is asked of the program itself. With an `engine` its sandboxes
-    are containers there; without one they are bubblewrap's, and there is no Engine."""
+    are containers there; without one they are bubblewrap's, and there is no Engine. `program` is the module that the
+    daemon is in; `may_block` is for a test that blocks its event loop on purpose."""
 
     def __init__(self, root: Path, engine: Engine | None = None) -> None:
         self.root, self.engine = root / "h", engine
         self.backend = "docker" if engine else "bubblewrap"
         self.layout = Layout(self.root)
         self.runtime = root / "r"
+        self.program = "tests.system.watched"
+        self.may_block = False
         self.runtime.mkdir(mode=0o700)
         self.started: list[subprocess.Popen[str]] = []
         self.daemon: subprocess.Popen[str] | None = None
@@ -112,7 +117,7 @@ class Home:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("CLAWD_", "DOCKER_"))}
         host = self.engine.host if self.engine else f"unix://{self.runtime}/no-engine"
         own = {"PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime), "DOCKER_HOST": host}
-        return kept | own | more
+        return kept | own | {"CLAWD_GUARD": GUARD} | more
 
     def command(self, *words: str, module: str = "clawd") -> list[str]:
         return [sys.executable, "-m", module, "--home", str(self.root), *words]
@@ -175,9 +180,11 @@ class Home:
 
     # ── the daemon ──
 
-    def start(self, fault: str | None = None, *, module: str = "clawd", **env: str) -> subprocess.Popen[str]:
-        """Start the daemon and wait until it answers; `module` is the program that it is in."""
-        self.daemon = self.spawn("run", module=module, **({"CLAWD_FAULT": fault} if fault else {}), **env)
+    def start(self, fault: str | None = None, *, module: str | None = None, **env: str) -> subprocess.Popen[str]:
+        """Start the daemon and wait until it answers; `module` is in the place of `program`."""
+        self.daemon = self.spawn(
+            "run", module=module or self.program, **({"CLAWD_FAULT": fault} if fault else {}), **env
+        )
         daemon = self.daemon
 
         def answers() -> bool:
@@ -312,6 +319,12 @@ class Home:
                 container.remove(force=True, v=True)
         until(lambda: not self._kill_sandboxed(), 20)
 
+    def blocked(self) -> list[str]:
+        """What the log says about a blocked event loop, where no test does it on purpose."""
+        files = self.layout.log_file.parent.glob(f"{self.layout.log_file.name}*")
+        lines = (line for file in files for line in file.read_text("utf-8", "replace").splitlines())
+        return [line for line in lines if BLOCKED in line and not self.may_block]
+
     def _kill_sandboxed(self) -> list[int]:
         left = self.sandboxed()
         for pid in left:
@@ -339,8 +352,10 @@ def homes(engine: Engine | None = None) -> Iterator[Make]:
     finally:
         for home in made:
             home.end()
+        blocked = [line for home in made for line in home.blocked()]
         for root in roots:
             shutil.rmtree(root, ignore_errors=True)
+        assert not blocked, "\n".join(blocked)
 
 
 EACH = ("bubblewrap", pytest.param("docker", marks=pytest.mark.engine))

@@ -28,6 +28,8 @@ class Ground(Home):
         self.more: dict[str, str] = {}
         self.before: list[str] = []
         super().__init__(root, engine)
+        if python:  # another user has a copy of the program, without its tests
+            self.program = "clawd"
         owner = root.stat()
         for path in (self.root, *self.root.rglob("*"), self.runtime):
             os.chown(path, owner.st_uid, owner.st_gid)
@@ -105,3 +107,5 @@ def ground(python: list[str] | None = None, root: Path | None = None, engine: En
             yield made
         finally:
             made.end()
+            blocked = made.blocked()
+    assert not blocked, "\n".join(blocked)
