@@ -186,10 +186,11 @@ class DockerSandbox:
         finally:
             os.close(self._handle)
         self._dead.set()
-        code, memory, away = None, False, False
+        code, memory, away = None, False, True
         with anyio.move_on_after(TIDY_SECONDS):  # what the Engine does not do now is the sweep's
             try:
                 code, memory, self.log = await self._engine.call(last_words(self.id), TIDY_SECONDS)
+                away = False
             except SandboxUnavailable as error:
                 away = isinstance(error, NotThere)
             with contextlib.suppress(SandboxUnavailable):
