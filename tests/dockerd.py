@@ -135,7 +135,10 @@ class Dockerd:
         self.known.write_text(f"{self.process.pid} {_started(self.process.pid)}")
 
     def running(self) -> int:
-        """Its pid, 0 when it is not there: by its start time and its own socket in its command line."""
+        """Its pid, 0 when it is not there. One that an earlier run started is known by its start time and its own
+        socket in its command line."""
+        if self.process is not None:
+            return self.process.pid if self.process.poll() is None else 0
         with contextlib.suppress(OSError, ValueError):
             pid, started = self.known.read_text().split()
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -177,8 +180,6 @@ class Dockerd:
                 break
             os.kill(pid, sign)
             _until(lambda: not self.running(), seconds)
-        if self.process is not None:
-            self.process.wait(10)
         for pid in self._strays():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

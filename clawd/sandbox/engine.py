@@ -112,7 +112,7 @@ def find_engine(configured: str | None, environment: Mapping[str, str]) -> Engin
     """The Engine that a person means: `sandbox.docker_host`, DOCKER_HOST, the docker context, the system's socket, a
     rootless one. Looks at files only; whether it answers, a call tells. Raises SandboxUnavailable for one of another
     machine."""
-    home = Path(environment.get("HOME") or Path.home())
+    home = Path(environment.get("HOME") or "/")
     if host := configured or environment.get("DOCKER_HOST") or _of_context(home, environment):
         return Engine(_local(host))
     places = [DEFAULT, home / ".docker" / "run" / "docker.sock"]

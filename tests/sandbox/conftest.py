@@ -161,7 +161,7 @@ async def docker(tmp_path: Path, anyio_backend: str, engine: Engine) -> AsyncIte
     await made.end()
 
 
-@pytest.fixture(params=["bubblewrap", "docker"])
+@pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=pytest.mark.engine)])
 def ground(request: pytest.FixtureRequest) -> Ground:
     """Either backend."""
     made: Ground = request.getfixturevalue(request.param)

@@ -71,6 +71,7 @@ class Home:
 
     def __init__(self, root: Path, engine: Engine | None = None) -> None:
         self.root, self.engine = root / "h", engine
+        self.backend = "docker" if engine else "bubblewrap"
         self.layout = Layout(self.root)
         self.runtime = root / "r"
         self.program = "tests.system.watched"
@@ -266,7 +267,8 @@ class Home:
         if self.engine is None:
             _, _, outer, _, first, _ = id.split(":")
             return int(outer), int(first)
-        [first] = [each.attrs["State"]["Pid"] for each in self.containers() if each.id.startswith(id[:12])]
+        firsts = [each.attrs["State"]["Pid"] for each in self.containers() if each.id.startswith(id[:12])]
+        first = firsts[0] if firsts else 0
         children = Path(f"/proc/{first}/task/{first}/children").read_text().split() if first else []
         if not children:
             raise ProcessLookupError(f"the sandbox of {group} ended")

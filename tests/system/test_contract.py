@@ -264,7 +264,7 @@ def test_every_state_and_every_time_is_one_of_the_contract(life: Life, way: str)
     for block in looks["session show"]:
         assert block["role"] in ("user", "assistant", "tool", "system") and moment(block["ts"])
     for row in looks["sandbox list"]:
-        assert row["limits"] in LIMITS and row["backend"] == "bubblewrap" and moment(row["since"])
+        assert row["limits"] in LIMITS and row["backend"] == life.home.backend and moment(row["since"])
     assert {row["level"] for row in looks["doctor"]} <= set(LEVELS)
     assert looks["config check"] == {"ok": True, "errors": []}
 
@@ -335,7 +335,12 @@ def test_a_reply_has_every_field(life: Life) -> None:
     value = printed(life.chats["reply"])
     check(value, shape(CONTRACT["chat"]))
     assert (value["reply"], value["session"], value["group"]) == ("hi there", "terminal:main", "main")
-    assert (value["engine"], value["backend"], value["attempt"], value["error"]) == ("offline", "bubblewrap", 1, None)
+    assert (value["engine"], value["backend"], value["attempt"], value["error"]) == (
+        "offline",
+        life.home.backend,
+        1,
+        None,
+    )
     assert isinstance(value["turn"], int) and value["ms"] >= 0 and value["files"] == []
     assert life.chats["reply"].stderr == ""
 
@@ -359,7 +364,7 @@ def test_what_was_not_answered_exits_1_with_an_error(life: Life, name: str) -> N
 def test_a_failed_turn_says_what_broke_and_what_can_be_done(life: Life) -> None:
     value = printed(life.chats["failed"], code=1)
     assert value["error"] == "the model broke" and "clawd messages retry 3" in value["reply"]
-    assert (value["engine"], value["backend"], value["attempt"]) == ("scripted", "bubblewrap", 3)
+    assert (value["engine"], value["backend"], value["attempt"]) == ("scripted", life.home.backend, 3)
 
 
 def test_a_message_whose_reply_came_too_late_is_answered_all_the_same(life: Life) -> None:
