@@ -62,7 +62,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """image build | gateway services | gateway audit | gateway check --group G GET http://x | budget show
+NOT_YET = """gateway services | gateway audit | gateway check --group G GET http://x | budget show
 budget raise G --usd 1 --for DAY | mounts check /x | context show | usage | usage --by group | channels list
 channels test telegram | pair | people list | people grant P member | people revoke P | approvals list
 approvals show 1 | approvals approve 1 | approvals deny 1 | schedule list | schedule add | schedule show X
