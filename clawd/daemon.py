@@ -53,6 +53,7 @@ from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
 from clawd.turns.runs import Run, Runs
+from clawd.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ Received = AsyncIterator[signal.Signals]
 
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 3.0
+TOLD_AGAIN_S = 86400.0  # what goes wrong in the same words is told again after so long
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
@@ -75,7 +77,12 @@ def run(home: Home, until_closed: int | None = None) -> int:
     lock.acquire()
     try:
         config = LiveConfig(home, dict(os.environ))
-        log.setup(home.log_file, config.current.logging.level, stderr=sys.stderr.isatty())
+        log.setup(
+            home.log_file,
+            config.current.logging.level,
+            stderr=sys.stderr.isatty(),
+            days=config.current.retention.log_days,
+        )
         ledger = Ledger.open(home.ledger_file, home.backups)
         try:
             return anyio.run(Daemon(home, config, ledger).serve, until_closed)
@@ -145,6 +152,7 @@ class Daemon:
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
+            self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self._reloads, hangups, name="reloads")
             await self._until_ended(until_closed, endings)
             await self._end()
@@ -182,6 +190,8 @@ class Daemon:
             self._wrong,
             lambda group: self.config.for_group(group).timezone,
         )
+        self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self._tell_soon)
+        self.dispatcher.runs.check_room = self.upkeep.check_room
         self.counter = Counter(
             dispatcher=self.dispatcher,
             ledger=ledger,
@@ -334,12 +344,14 @@ class Daemon:
             logger.error("no sandbox can be made: %s", error)
 
     async def _troubles(self) -> None:
-        """What goes wrong beside a turn reaches the owner too, each sentence once."""
-        told: set[str] = set()
+        """What goes wrong beside a turn reaches the owner too, each sentence once a day."""
+        told: dict[str, float] = {}
         with self.signals.subscribe() as news:
             async for each in news:
+                now = self.clock.monotonic()
+                told = {what: since for what, since in told.items() if now - since < TOLD_AGAIN_S}
                 if each.kind == "trouble" and (what := str(each.data["what"])) not in told:
-                    told.add(what)
+                    told[what] = now
                     await self.tell_owner(what)
 
     def _channel(self, adapter: Adapter) -> Callable[[], Awaitable[None]]:

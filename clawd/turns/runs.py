@@ -18,11 +18,12 @@ import anyio
 from clawd.clock import Clock, rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home, make_private
-from clawd.errors import SandboxUnavailable
+from clawd.errors import SandboxUnavailable, StorageError
 from clawd.ids import new_id
 from clawd.ledger import groups, runs
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.groups import UID_BASE
+from clawd.log import redactor
 from clawd.sandbox import view
 from clawd.sandbox.protocol import Backend, Exit, LeftOver, RunSpec, Sandbox, SandboxLimits
 from clawd.turns.desk import Control
@@ -141,6 +142,21 @@ class Runs:
         self.backend, self._serve, self._limits = backend, serve, limits
         self._image, self._wrong, self._zone = image, wrong, zone
         self._told: dict[str, set[str]] = {}
+        self.check_room: Callable[[], None] = lambda: None
+        """Raises StorageError while the disk has no room for a turn; set by whoever puts the rooms together."""
+
+    async def check(self, image: str = "") -> str:
+        """The backend that would make a run now. Raises SandboxUnavailable, or StorageError."""
+        self.check_room()
+        return await self.backend.check(image)
+
+    def has_room(self) -> bool:
+        """Whether the disk has room for a turn."""
+        try:
+            self.check_room()
+        except StorageError:
+            return False
+        return True
 
     async def sweep(self, ours: Collection[str] = ()) -> list[str]:
         """End the runs that the ledger has not seen end, but for `ours` that live. Gives those not known dead then."""
@@ -165,6 +181,7 @@ class Runs:
         Raises SandboxUnavailable when it never became ready, or does not end; `run.dead` tells whether it is known
         dead.
         """
+        redactor.add(run.token)
         try:
             await self._begin(run)
             self._make_room(run.spec)
@@ -186,6 +203,7 @@ class Runs:
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._runtime / run.id, ignore_errors=True))
                 await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
                 run.dead = True
+            redactor.forget(run.token)
 
     def _make_room(self, spec: RunSpec) -> None:
         """The run's directory, beneath one that others may have removed: a logout does that to `/run/user`."""
@@ -199,7 +217,7 @@ class Runs:
     async def _begin(self, run: Run) -> None:
         """The ledger knows a run before there is anything to find of it."""
         limits, zone, image = self._limits(run.group), self._zone(run.group), self._image(run.group)
-        run.backend = await self.backend.check(image)
+        run.backend = await self.check(image)
 
         def begin(tx: Transaction) -> RunSpec:
             group = groups.get(tx, run.group)
