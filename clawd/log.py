@@ -59,7 +59,7 @@ class Redactor:
     def __init__(self) -> None:
         self._added: set[str] = set()
         self._known: frozenset[str] = frozenset()
-        self._pattern: re.Pattern[str] | None = None
+        self._forms: list[str] = []  # the longest first; no pattern: they change with every run, and `re` keeps each
 
     def add(self, secret: str) -> None:
         """Know a secret that is not in the config: a run's token."""
@@ -72,10 +72,12 @@ class Redactor:
     def clean(self, text: str) -> str:
         known = known_secrets() | self._added
         if known != self._known:
-            every = sorted({form for secret in known for form in forms(secret)}, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, every))) if every else None
+            self._forms = sorted({form for secret in known for form in forms(secret)}, key=len, reverse=True)
             self._known = known
-        return self._pattern.sub(HIDDEN, text) if self._pattern else text
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, HIDDEN)
+        return text
 
 
 redactor = Redactor()
