@@ -11,8 +11,10 @@ ALL = {
     "ready": startup.ready,
     "idle": idle.idle,
     "warm": turn.warm,
-    "crowd": turn.crowd,
+    "unpause": turn.unpause,
     "cold": turn.cold,
+    "crowd": turn.crowd,
+    "groups": turn.groups,
     "append": sessions.append,
 }
 

@@ -23,7 +23,7 @@ CLAWD = [sys.executable, "-m", "clawd"]
 
 
 @contextmanager
-def home(groups: list[str], delay_s: float = 0.0) -> Iterator[Home]:
+def home(groups: list[str], delay_s: float = 0.0, *, backend: str = "bubblewrap", max_live: int = 4) -> Iterator[Home]:
     """A home whose agents answer "ok" after `delay_s`."""
     with tempfile.TemporaryDirectory(prefix="clawd-bench-") as directory:
         made = Home(Path(directory) / "home")
@@ -33,6 +33,7 @@ def home(groups: list[str], delay_s: float = 0.0) -> Iterator[Home]:
         (made.root / "script.json").write_text(json.dumps({"steps": [{"text": "ok", "delay_s": delay_s}]}))
         made.config_file.write_text(
             'schema = 1\n[claw]\nname = "bench"\n[model]\nengine = "scripted"\nscript = "script.json"\n'
+            f'[sandbox]\nbackend = "{backend}"\nmax_live = {max_live}\nkeep = false\n'
         )
         yield made
 

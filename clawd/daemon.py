@@ -1,7 +1,8 @@
 """The daemon: puts the rooms together, opens them in order, watches them, and ends them in order.
 
 Start: lock, config, ledger, what an earlier life left (sandboxes, records, sends in doubt), channels and the control
-socket last. End: nothing more is taken in, live turns get a while, deliveries are flushed, sandboxes end.
+socket last. End: nothing more is taken in, live turns get a while, sandboxes end or are left to the next daemon,
+deliveries are flushed.
 """
 
 from __future__ import annotations
@@ -9,18 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from functools import partial
 from importlib import metadata
 from typing import Any
 
 import anyio
 
-from clawd import __version__, faults, log, stores
+from clawd import __version__, faults, log, stores, watchdog
 from clawd.channel import Adapter
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.operations import Operations
@@ -34,15 +33,17 @@ from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
 from clawd.errors import ClawdError, ConfigError, Refused
 from clawd.files import Blobs
+from clawd.host.sockets import Sockets
 from clawd.ids import folder_name
 from clawd.intake import Intake
 from clawd.ledger import deliveries, groups, queries
-from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.db import Ledger
 from clawd.ledger.deliveries import Address
 from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
-from clawd.model import Incoming, Lease
+from clawd.model import Incoming
 from clawd.sandbox.choose import choose_backend
+from clawd.sandbox.image import image_for
 from clawd.sandbox.protocol import SandboxLimits
 from clawd.sessions.store import session_store
 from clawd.signals import Signals
@@ -52,7 +53,8 @@ from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
-from clawd.turns.runs import Run, Runs
+from clawd.turns.run import Run
+from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
@@ -61,7 +63,8 @@ SECOND_HELLO = "a process of its sandbox played the runner"
 Received = AsyncIterator[signal.Signals]
 
 TURN_GRACE_S = 10.0
-FLUSH_GRACE_S = 3.0
+FLUSH_GRACE_S = 2.0
+END_S = 19.0  # all of the end together, and no longer
 TOLD_AGAIN_S = 86400.0  # what goes wrong in the same words is told again after so long
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
@@ -152,10 +155,12 @@ class Daemon:
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
+            await watchdog.tell("READY=1", "STATUS=at work")
+            self.tasks.start_soon(watchdog.watch, self.ledger, self._tell_soon, name="watchdog")
             self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self._reloads, hangups, name="reloads")
             await self._until_ended(until_closed, endings)
-            await self._end()
+            await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
             tasks.cancel_scope.cancel()
 
     def _build(self, tasks: Tasks) -> None:
@@ -183,10 +188,10 @@ class Daemon:
             runtime_directory(dict(os.environ)),
             ledger,
             clock,
-            choose_backend(self.config.current.sandbox.backend, home.root),
-            self._serve_run,
+            choose_backend(self.config.current.sandbox.backend, home.root, self.config.current.sandbox.docker_host),
+            lambda run: self.sockets.open(run),
             self._limits,
-            lambda group: self.config.for_group(group).sandbox.image,
+            lambda group: image_for(self.config.for_group(group).sandbox, group),
             self._wrong,
             lambda group: self.config.for_group(group).timezone,
         )
@@ -202,6 +207,7 @@ class Daemon:
             text_limit=self._text_limit,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
+        self.sockets = Sockets(self.counter, clock, home.blobs, self._text_limit, self._second_hello)
         self.operations = Operations(home, ledger, clock, self.dispatcher)
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self._first_binding
@@ -241,48 +247,15 @@ class Daemon:
             file_bytes=sandbox.work,
             work_bytes=sandbox.work,
             work_files=sandbox.work_files,
+            tmp_exec=sandbox.tmp_exec,
         )
 
     def _wrong(self, group: str) -> list[str]:
         problem = self.config.problem_of(group)
         return [f"groups/{group}/group.toml is not used, what it said before still holds: {problem}"] if problem else []
 
-    @asynccontextmanager
-    async def _serve_run(self, run: Run) -> AsyncIterator[None]:
-        """The run's socket. The HTTP server is imported with the first run, beside the loop."""
-        server, tools = await anyio.to_thread.run_sync(_import_host)
-
-        def context(lease: Lease) -> Any:
-            enqueue = partial(self._enqueue, lease.turn)
-            return tools.ToolContext(lease, run.spec.work, Blobs(self.home.blobs), enqueue)
-
-        async with server.HostServer(
-            run.id,
-            run.spec.socket_directory / "s",
-            owns=lambda pid: run.sandbox.owns(pid) if run.sandbox else None,
-            uid=run.spec.uid,
-            desk=self.counter,
-            tools=tools.built_in(),
-            context=context,
-            token_ok=lambda _, token: secrets.compare_digest(token.encode(), run.token.encode()),
-            on_second_hello=lambda: self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO),
-        ):
-            yield
-
-    def _enqueue(self, turn: int, tx: Transaction, effect: int, **what: Any) -> None:
-        """A host tool's delivery to its turn's own chat."""
-        row = tx.one("SELECT * FROM turn WHERE id = ?", turn)
-        assert row is not None
-        deliveries.enqueue(
-            tx,
-            Address.of(row),
-            session=row["session"],
-            turn=turn,
-            effect=effect,
-            now=rfc3339(self.clock.now()),
-            limit=self._text_limit(row["channel"]),
-            **what,
-        )
+    def _second_hello(self, run: Run) -> None:
+        self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)
 
     async def execute(self, params: dict[str, Any], descriptors: Any) -> int:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
@@ -339,7 +312,7 @@ class Daemon:
     async def _look_at_sandboxes(self) -> None:
         """Know before the first message whether sandboxes can be made; the first one starts the sooner for it."""
         try:
-            await self.dispatcher.runs.backend.check()
+            await self.dispatcher.runs.backend.check(self.config.current.sandbox.image)
         except ClawdError as error:
             logger.error("no sandbox can be made: %s", error)
 
@@ -375,10 +348,12 @@ class Daemon:
     async def _reloads(self, hangups: Received) -> None:
         """SIGHUP reads the config again; a bad one keeps the old, and says so."""
         async for _ in hangups:
+            await watchdog.tell(*watchdog.reloading())
             try:
                 logger.info("config reloaded: %s", self.config.reload())
             except (ClawdError, OSError) as error:
                 await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
+            await watchdog.tell("READY=1")
 
     async def _until_ended(self, until_closed: int | None, endings: Received) -> None:
         """Until SIGTERM, SIGINT, the end of the pipe, or the loss of the ledger; from then on a second signal ends the
@@ -408,23 +383,22 @@ class Daemon:
             waiting.start_soon(signals)
             waiting.start_soon(state)
 
-    async def _end(self) -> None:
+    async def _end(self, keep: bool) -> None:
+        """With `keep` the next daemon goes on with the sandboxes that can be gone on with; else all of them end."""
+        last = threading.Timer(END_S, os._exit, (1,))  # whatever hangs; what is left is found at the next start
+        last.daemon = True
+        last.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, os._exit, 1)
         self.ready = False
         self.intake.closed = True
         self.ledger.patient = False
         logger.info("ending")
-        await self.dispatcher.close(TURN_GRACE_S)
+        await watchdog.tell("STOPPING=1", "STATUS=finishing what runs")
+        await self.dispatcher.close(TURN_GRACE_S, keep=keep)
         with anyio.move_on_after(FLUSH_GRACE_S):
             while not self.outbox.idle:
                 await anyio.sleep(0.02)
-
-
-def _import_host() -> tuple[Any, Any]:
-    from clawd.host import server, tools
-
-    return server, tools
 
 
 def _adapter(name: str, settings: dict[str, Any]) -> Adapter:

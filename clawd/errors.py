@@ -69,6 +69,10 @@ class StorageError(ClawdError):
     """The disk is full, read-only or failing: nothing was accepted, nothing was lost."""
 
 
+class DiskFull(StorageError):
+    """It goes on by itself when there is space."""
+
+
 class LeaseLost(ClawdError):
     """A step, tool call or final of an attempt that no longer holds its turn."""
 

@@ -59,15 +59,11 @@ class Redactor:
     def __init__(self) -> None:
         self._added: set[str] = set()
         self._known: frozenset[str] = frozenset()
-        self._forms: list[str] = []  # the longest first; no pattern: they change with every run, and `re` keeps each
+        self._forms: list[str] = []  # the longest first; no pattern: they change, and `re` keeps every one
 
     def add(self, secret: str) -> None:
         """Know a secret that is not in the config: a run's token."""
         self._added.add(secret)
-
-    def forget(self, secret: str) -> None:
-        """One that `add` made known is worth nothing any more."""
-        self._added.discard(secret)
 
     def clean(self, text: str) -> str:
         known = known_secrets() | self._added

@@ -1,12 +1,34 @@
-"""The Docker Engine that the tests use, and the image in it."""
+"""The Docker Engine that the tests use, and the image in it.
+
+An Engine that answers is used. Else, as root on Debian, one is installed and a `dockerd` of our own started
+(`tests/dockerd.py`). Where there can be none, the tests that need one are told as NOT RUN at the end, with the reason;
+with CLAWD_TESTS_NEED_ENGINE=1 they fail. It is made ready before the first test, for it may take minutes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
+import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+
+from clawd.errors import ClawdError
+from clawd.sandbox import image
+from clawd.sandbox.engine import find_engine
+from tests.dockerd import CACHE, NAME, ROOT, Dockerd, Say, Unavailable, answers, client
+
+CONTAINERS = ROOT / "containers"
+IMAGE = f"clawd-tests:{NAME}"
+NEEDED = "CLAWD_TESTS_NEED_ENGINE"
+NOT_RUN = "no Docker Engine: "
+_OURS = ("DOCKER_HOST", "DOCKER_CONTEXT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +39,146 @@ class Engine:
     image: str
 
 
-def find() -> Engine | str:
-    """The Engine, or why there is none."""
-    host = os.environ.get("DOCKER_HOST", "")
-    if not host:
-        return "no Docker Engine answers"
-    subprocess.run(["docker", "image", "inspect", "clawd-agent"], check=True, capture_output=True, timeout=60)
-    return Engine(host, "clawd-agent")
+class Provider:
+    """Makes the Engine ready once, and ends with the session what it started."""
+
+    def __init__(self) -> None:
+        # The caller's Engine is for the tests that ask for it: to all others there is none.
+        self.caller = {name: os.environ.pop(name) for name in _OURS if name in os.environ}
+        self.found: Engine | str = ""
+        self.dockerd: Dockerd | None = None
+
+    def get(self, say: Say = lambda line: None) -> Engine | str:
+        """The Engine, or why there is none."""
+        if not self.found:
+            try:
+                host = self._host(say)
+                self.found = Engine(host, _image(host, say))
+            except (Unavailable, ClawdError, OSError, subprocess.SubprocessError) as error:
+                self.found = str(error)
+        return self.found
+
+    def _host(self, say: Say) -> str:
+        if found := self._answering():
+            return found
+        if not shutil.which("dockerd"):
+            _install(["docker.io"], say)
+            if found := self._answering():  # the package may have started the machine's own
+                return found
+        say("starting a Docker Engine in .cache/engine …")
+        self.dockerd = Dockerd()
+        self.dockerd.start(say)
+        return self.dockerd.host
+
+    def _answering(self) -> str:
+        """The Engine that the product would find, where it answers. One that the caller names must."""
+        host = find_engine(None, os.environ | self.caller).host
+        if answers(host):
+            return host
+        if self.caller:
+            raise Unavailable(f"nothing answers at {host}, which {' and '.join(self.caller)} means")
+        return ""
+
+    def end(self) -> None:
+        if self.dockerd is not None:
+            self.dockerd.stop()
+
+
+def _install(packages: list[str], say: Say) -> None:
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise Unavailable(f"{', '.join(packages)} is not installed, and only root on Debian can install it here")
+    say(f"installing {', '.join(packages)} …")
+    # RUNLEVEL: without systemd, a package's script starts no service of the machine's
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    for command in (["update", "-q"], ["install", "-qy", "--no-install-recommends", *packages]):
+        done = subprocess.run(
+            ["apt-get", *command], env=environment, text=True, capture_output=True, timeout=600, check=False
+        )
+        if done.returncode:
+            raise Unavailable(f"apt-get {command[0]} failed: {done.stderr.strip()[-300:]}")
+
+
+def _image(host: str, say: Say) -> str:
+    """The agent's image of this repository, built where the one that is there is another's or of another base."""
+    with contextlib.closing(client(host)) as engine:
+        base = _base(engine, say)
+        labels = image.labels_of(engine, IMAGE)
+        fits = image.state_of(labels, image.runner_hash(CONTAINERS / "agent")) == "fits"
+        if not fits or (labels or {}).get(image.LABEL_FROM) != base:
+            say(f"building the image {IMAGE} …")
+            image.build_agent(engine, CONTAINERS, IMAGE, base, lambda line: None)
+    return IMAGE
+
+
+def _base(engine: Any, say: Say) -> str:
+    """A base image: one that is there, one made by debootstrap, one that the Engine can pull."""
+    script = CONTAINERS / "base.sh"
+    made = f"{image.BASES}:{hashlib.sha256(script.read_bytes()).hexdigest()[:12]}"
+    for name in (made, image.BASE):
+        if image.labels_of(engine, name) is not None:
+            return name
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return image.BASE
+    if not shutil.which("debootstrap"):
+        _install(["debootstrap"], say)
+    say("making a base image with debootstrap …")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    tar, log = CACHE / f"base-{os.getpid()}.tar", CACHE / "base.log"
+    try:
+        with tar.open("wb") as out, log.open("wb") as said:
+            done = subprocess.run(
+                ["sh", script],
+                stdout=out,
+                stderr=said,
+                timeout=900,
+                check=False,
+                env=os.environ | {"TMPDIR": str(CACHE)},
+            )
+        if done.returncode:
+            raise Unavailable(f"{script} failed: {log.read_text(errors='replace').strip()[-300:]}")
+        return image.import_base(engine, tar, say, made)
+    finally:
+        tar.unlink(missing_ok=True)
+
+
+# ── what pytest calls ──
+
+_provider = pytest.StashKey[Provider]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "engine: needs a Docker Engine")
+    config.stash[_provider] = Provider()
+    # A run that is ended ends what it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _needs_engine(item: pytest.Item) -> bool:
+    return "engine" in getattr(item, "fixturenames", ()) or item.get_closest_marker("engine") is not None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    if not session.config.option.collectonly and any(map(_needs_engine, session.items)):
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        session.config.stash[_provider].get(lambda line: reporter.write_line(line) if reporter else None)
 
 
 @pytest.fixture(scope="session")
-def engine() -> Engine:
-    found = find()
+def engine(pytestconfig: pytest.Config) -> Iterator[Engine]:
+    found = pytestconfig.stash[_provider].get()
     if isinstance(found, str):
-        pytest.skip(found)
-    return found
+        (pytest.fail if os.environ.get(NEEDED) == "1" else pytest.skip)(f"{NOT_RUN}{found}")
+    yield found
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    session.config.stash[_provider].end()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    found = config.stash[_provider].found
+    missed = [each for each in terminalreporter.stats.get("skipped", ()) if NOT_RUN in str(each.longrepr)]
+    if missed and isinstance(found, str):
+        terminalreporter.section("NOT RUN")
+        terminalreporter.write_line(f"{len(missed)} container tests were NOT RUN: {NOT_RUN}{found}")

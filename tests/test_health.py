@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,12 +13,16 @@ import pytest
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.home import Home
 from clawd.errors import LedgerNewer, StorageError
-from clawd.health import doctor, recover
-from clawd.ledger import groups
+from clawd.health import doctor, machine, recover
+from clawd.health import groups as group_files
+from clawd.health.findings import Finding
+from clawd.ledger import groups, runs
 from clawd.ledger.db import Ledger, schema_version
 from clawd.ledger.groups import UID_BASE
-from clawd.model import Block
+from clawd.locks import HomeLock
+from clawd.model import Authority, Block
 from clawd.sessions.file import SessionFile
+from clawd.trust import Role
 
 NOW = "2026-12-01T09:00:00.000+00:00"
 
@@ -37,7 +44,7 @@ def told(home: Home, check: str) -> list[tuple[str, str]]:
 def test_a_sound_home_is_sound(home: Home) -> None:
     assert told(home, "ledger") == [("ok", "sound; 0 turns wait, 0 run")]
     assert told(home, "config") == [("ok", "config.toml and every group.toml are understood")]
-    assert told(home, "rights") == [] and told(home, "groups") == []
+    assert told(home, "rights") == [] and {level for level, _ in told(home, "groups")} == {"ok"}
 
 
 def test_rights_that_let_others_look_in_are_an_error(home: Home) -> None:
@@ -48,7 +55,7 @@ def test_rights_that_let_others_look_in_are_an_error(home: Home) -> None:
 
 def test_a_group_whose_folder_is_gone_is_a_warning(home: Home) -> None:
     home.group("main").root.rename(home.root / "elsewhere")
-    [(level, message)] = told(home, "groups")
+    [(level, message), _] = told(home, "groups")
     assert level == "warn" and "groups/main is gone" in message
 
 
@@ -101,3 +108,192 @@ def test_a_home_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be written"):
         Home(tmp_path / "file" / "home").create()
+
+
+# ---- what was read, judged
+
+
+NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("found", "levels", "words"),
+    [
+        (machine.judge_disk(1 << 40, None, "/h"), ["ok"], "MB free"),
+        (machine.judge_disk(100 << 20, 5_000_000, "/h"), ["error"], "100 MB free"),
+        (machine.judge_disk(1 << 40, 12, "/h"), ["ok", "error"], "only 12 more files"),
+        (machine.judge_clock(NOON, NOON - DAY, NOON - DAY, True), ["ok"], "2026"),
+        (machine.judge_clock(NOON, NOON - DAY, None, None), ["ok"], "2026"),
+        (machine.judge_clock(NOON, NOON, NOON, False), ["warn"], "nothing keeps this machine's clock right"),
+        (machine.judge_clock(NOON, NOON, NOON + DAY, True), ["warn"], "the last message came 2026-12-0"),
+        (machine.judge_clock(datetime(1970, 1, 1, tzinfo=UTC), NOON, NOON, True), ["error"], "was made in 2026"),
+        (machine.judge_locale("utf-8"), ["ok"], "UTF-8"),
+        (machine.judge_locale("iso8859-1"), ["warn"], "iso8859-1"),
+        (machine.judge_file_limit(65536, 65536), ["ok"], "65536"),
+        (machine.judge_file_limit(256, 65536), ["warn"], "only 256"),
+        (machine.judge_file_limit(256, 256), ["warn"], "only 256"),
+        (machine.judge_file_limit(resource.RLIM_INFINITY, resource.RLIM_INFINITY), ["ok"], "any number"),
+    ],
+)
+def test_what_the_machine_says_is_judged(found: Iterator[Finding], levels: list[str], words: str) -> None:
+    lines = list(found)
+    assert [each["level"] for each in lines] == levels
+    assert words in " ".join(each["message"] for each in lines)
+    assert all(each["command"] for each in lines if each["level"] != "ok")
+
+
+def test_every_finding_that_is_not_well_names_what_mends_it(home: Home) -> None:
+    found = doctor(home)
+    assert {"disk", "clock", "locale", "file limits", "limits", "groups", "work", "daemon"} <= {
+        each["check"] for each in found
+    }
+    assert not [each for each in found if each["level"] != "ok" and not each["command"]]
+
+
+# ---- a group's own files
+
+
+def link(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    file.symlink_to("/etc/hostname")
+
+
+def open_to_all(file: Path) -> None:
+    file.touch()
+    file.chmod(0o666)
+
+
+def another_s(file: Path) -> None:
+    file.touch()
+    os.chown(file, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["CLAUDE.md", "user_profile.md", "group.toml"])
+@pytest.mark.parametrize(
+    ("spoil", "why"), [(link, "is a link"), (open_to_all, "others can write"), (another_s, "belongs to another user")]
+)
+def test_a_file_that_is_not_surely_the_owner_s_is_an_error(
+    home: Home, name: str, spoil: Callable[[Path], None], why: str
+) -> None:
+    if spoil is another_s and os.geteuid():
+        pytest.skip("only root can give a file away")
+    spoil(home.group("main").root / name)
+    assert any(level == "error" and name in message and why in message for level, message in told(home, "groups"))
+
+
+def test_a_writable_mount_around_the_home_is_an_error(home: Home) -> None:
+    config = home.group("main").config_file
+    config.write_text(f'[[mounts]]\npath = "{home.root.parent}"\nname = "all"\nmode = "rw"\n')
+    assert any("could write to" in message for level, message in told(home, "groups") if level == "error")
+    config.write_text(f'[[mounts]]\npath = "{home.root.parent}"\nname = "all"\n')
+    assert not [level for level, _ in told(home, "groups") if level == "error"]
+
+
+def test_a_work_that_is_a_link_or_another_s_is_an_error(home: Home) -> None:
+    work = home.group("main").work
+    if os.geteuid() == 0:
+        os.chown(work, 1234, 1234)
+        assert any("belongs to user 1234" in message for _, message in told(home, "groups"))
+    work.rmdir()
+    work.symlink_to("/tmp")
+    assert any("is a link" in message for level, message in told(home, "groups") if level == "error")
+
+
+def test_a_skill_that_the_agent_cannot_read_is_named(home: Home) -> None:
+    file = home.skills / "mine" / "SKILL.md"
+    file.parent.mkdir()
+    file.write_text("x")
+    file.chmod(0o600 if os.geteuid() == 0 else 0o000)
+    [(level, message)] = told(home, "skills")
+    assert level == "warn" and "mine/SKILL.md" in message
+    file.chmod(0o644)
+    assert told(home, "skills") == []
+
+
+# ---- what an agent left
+
+
+RUN = {
+    ".git/hooks/pre-commit": "#!/bin/sh",
+    "repo/.git/hooks/post-merge": "#!/bin/sh",
+    "repo/.git/config": "[core]\n fsmonitor = ./evil",
+    ".envrc": "",
+    "a/.vscode/tasks.json": "{}",
+    "a/.mcp.json": "{}",
+    ".claude/settings.local.json": "{}",
+    "b/package.json": '{"scripts": {"postinstall" : "evil"}}',
+}
+QUIET = {
+    ".git/hooks/pre-commit.sample": "",
+    ".git/config": "[core]\n bare = false",
+    "package.json": '{"name": "x"}',
+    "node_modules/x/package.json": '{"scripts": {"postinstall": "x"}}',
+    "notes.md": ".envrc",
+    "x.envrc": "",
+}
+
+
+def lay(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_what_a_persons_tools_would_run_in_work_is_named(home: Home) -> None:
+    lay(home.group("main").work, QUIET)
+    assert told(home, "work") == [("ok", "nothing in work/ would be run by tools of your own")]
+    for name, text in RUN.items():
+        file = home.group("main").work / name
+        kept = file.read_text() if file.exists() else None
+        lay(home.group("main").work, {name: text})
+        [(level, message)] = told(home, "work")
+        assert level == "warn" and f"would run {name} in" in message
+        file.unlink() if kept is None else file.write_text(kept)
+    lay(home.group("main").work, RUN)
+    [(_, message)] = told(home, "work")
+    assert "and 3 more" in message
+
+
+def test_links_and_special_files_in_work_are_not_followed_and_setuid_files_are_an_error(home: Home) -> None:
+    work = home.group("main").work
+    os.mkfifo(work / ".envrc")
+    (work / ".vscode").symlink_to("/etc")
+    assert [level for level, _ in told(home, "work")] == ["ok"]
+    (work / "tool").touch()
+    (work / "tool").chmod(0o4755)
+    [(level, message)] = told(home, "work")
+    assert level == "error" and "tool in" in message
+
+
+def test_a_work_that_is_too_big_or_too_deep_is_looked_at_in_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_files, "MOST_FILES", 3)
+    lay(home.group("main").work, {str(n): "" for n in range(4)})
+    [(level, message)] = told(home, "work")
+    assert level == "warn" and "too many" in message
+    (home.group("main").work / "/".join("d" * 80)).mkdir(parents=True)
+    monkeypatch.setattr(group_files, "MOST_FILES", 100)
+    assert "deep" in told(home, "work")[0][1]
+
+
+def test_what_a_killed_daemon_left_is_named(home: Home, tmp_path: Path) -> None:
+    left = tmp_path / "run1"
+    left.mkdir()
+    ledger = Ledger.open(home.ledger_file)
+    authority = Authority(Role.OWNER)
+    facts = {"backend": "bubblewrap", "uid": None, "authority": authority, "now": NOW}
+    ledger.tx(lambda tx: runs.begin(tx, "run1", "main", directory=str(left), **facts))  # type: ignore[arg-type]
+    ledger.close()
+    socket = home.state / "control.sock"
+    socket.touch()
+    first, second = told(home, "remains")
+    assert "control.sock" in first[1] and str(left) in second[1]
+    lock = HomeLock(home.lock_file)
+    lock.acquire()
+    try:
+        assert told(home, "remains") == []
+    finally:
+        lock.release()
+    socket.unlink()
+    left.rmdir()
+    assert told(home, "remains") == []

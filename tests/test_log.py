@@ -180,14 +180,6 @@ def test_a_line_has_an_end(file: Path) -> None:
     assert len(lines(file)[0]["msg"]) < 2 * log.LONGEST_TEXT
 
 
-def test_a_token_that_is_worth_nothing_is_forgotten() -> None:
-    redactor = log.Redactor()
-    redactor.add("token-of-a-run")
-    assert redactor.clean("token-of-a-run") == log.HIDDEN
-    redactor.forget("token-of-a-run")
-    assert redactor.clean("token-of-a-run") == "token-of-a-run"
-
-
 def test_a_log_that_was_moved_away_is_made_again(file: Path) -> None:
     logger.info("one")
     file.rename(file.with_suffix(".old"))

@@ -64,6 +64,12 @@ _ID = _argument("id", metavar="ID", help="the session (clawd session list)")
 _NUMBER = _argument("id", metavar="ID", type=_number, help="the message's number (clawd messages list)")
 _STATES = sorted(set(INBOUND.values()))
 
+_SERVICE = (
+    _argument("--user", dest="scope", action="store_const", const="user", help="of your own (default, but for root)"),
+    _argument("--system", dest="scope", action="store_const", const="system", help="of the machine (default for root)"),
+    _argument("--name", metavar="NAME", help="clawd-NAME instead of clawd: for a second home"),
+)
+
 _BUILT = (
     Command(
         ("init",),
@@ -147,6 +153,19 @@ _BUILT = (
     Command(("session", "list"), "all sessions", "looking:sessions", (_OF_GROUP,)),
     Command(("session", "show"), "a session's messages", "looking:session", (_ID,)),
     Command(("session", "check"), "whether a session's file is whole", "looking:session_check", (_ID,)),
+    Command(
+        ("image", "build"),
+        "build the image that containers are made from",
+        "image:build",
+        (
+            _argument(
+                "--base", metavar="IMAGE", help="what it is built on: an image, or a file from containers/base.sh"
+            ),
+            _argument("--target", choices=("agent", "claude-code"), default="agent", help="which one (default: agent)"),
+            _argument("--group", metavar="G", help="the image of this group, with its packages"),
+            _argument("--yes", action="store_true", help="install the packages without asking"),
+        ),
+    ),
     Command(("sandbox", "list"), "living sandboxes", "sandbox:listing"),
     Command(("sandbox", "stop"), "end a group's sandbox", "sandbox:stop", (_GROUP,)),
     Command(
@@ -156,11 +175,17 @@ _BUILT = (
         (_IN_GROUP, _argument("command", nargs="...", metavar="-- CMD…", help="its exit code is ours")),
         failure=125,
     ),
+    Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),
+    Command(
+        ("service", "install"),
+        "have the daemon run from boot on",
+        "service:install",
+        (*_SERVICE, _argument("--force", action="store_true", help="replace another home's service of this name")),
+    ),
+    Command(("service", "uninstall"), "end that, and take it away", "service:uninstall", _SERVICE),
 )
 
 _LATER = {
-    "image": "build",
-    "service": "print install uninstall",
     "gateway": "services audit check",
     "mounts": "check",
     "budget": "show raise",

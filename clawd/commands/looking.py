@@ -53,7 +53,7 @@ def _groups(home: Home) -> list[GroupRow]:
     return rows + [GroupRow(name, name, 0, Authority(Role.OWNER)) for name in group_folders(home) if name not in known]
 
 
-def _check_group(home: Home, name: str | None) -> None:
+def check_group(home: Home, name: str | None) -> None:
     """Raises NotFound for the name of no group; None is every group."""
     if name is not None and name not in [row.name for row in _groups(home)]:
         raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
@@ -109,7 +109,7 @@ def group(home: Home, name: str) -> Shown:
 
 
 def messages(home: Home, group: str | None, state: str | None, limit: int) -> list[Shown]:
-    _check_group(home, group)
+    check_group(home, group)
     return _read(home, lambda tx: queries.messages(tx, group, state, limit)) or []
 
 
@@ -126,7 +126,7 @@ def deliveries(home: Home) -> list[Shown]:
 
 def sessions(home: Home, group: str | None) -> list[Shown]:
     """Every session of the ledger; its file may not exist before its first turn is recorded. Raises NotFound."""
-    _check_group(home, group)
+    check_group(home, group)
     rows = (
         _read(
             home,

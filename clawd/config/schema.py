@@ -54,6 +54,8 @@ def _binding(value: str) -> str:
     return value
 
 
+# apt-get takes a trailing - for "remove": that ends no package's name.
+Package = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*[a-z0-9+]$", max_length=100)]
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 Zone = Annotated[str, BeforeValidator(_zone_name)]
 Binding = Annotated[str, BeforeValidator(lambda value: _binding(value) if isinstance(value, str) else value)]
@@ -90,6 +92,8 @@ class SandboxTable(Table):
     """Docker: the image that agents run in."""
     warm_minutes: Annotated[float, Field(ge=0)] = 10
     """How long an idle sandbox is kept."""
+    keep: bool = True
+    """Docker: leave living sandboxes to the next daemon when this one ends."""
     max_live: Positive = 4
     """Sandboxes at one time."""
     parallel: Positive = 4
@@ -104,8 +108,10 @@ class SandboxTable(Table):
     """Bytes that a group's `work/` may hold."""
     work_files: Positive = 100_000
     """Files that a group's `work/` may hold."""
-    packages: list[str] = []
-    """Debian packages that are added to the image when it is built."""
+    tmp_exec: bool = False
+    """Docker: programs may be started from /tmp, which pip and npm need to build packages."""
+    packages: list[Package] = []
+    """Debian packages that `clawd image build --group G` adds to the image, in an image of the group's own."""
     docker_host: str | None = None
     """The Engine's address, before `DOCKER_HOST`."""
 

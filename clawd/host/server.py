@@ -19,7 +19,7 @@ import functools
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +35,7 @@ from clawd.host.connection import Connection, problem, reply
 from clawd.host.peer import Peer
 from clawd.host.tools import ToolContext, ToolTable
 from clawd.model import Usage
-from clawd.turns.desk import Control, Desk, Final, Lease, TokenCheck
+from clawd.turns.desk import Control, Desk, Final, Lease, ToolCall
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class HostServer:
     """One run's socket at `path`. Use as a context manager, or `start` and `stop`.
 
     `owns` tells whether a process belongs to the run's sandbox, None while that is not known yet; `uid` is
-    the group's own user, None for the daemon's. `runner` is known already when a run is taken over after a
-    restart. `on_second_hello` is called when a process says `hello` again: the run is to be ended."""
+    the group's own user, None for the daemon's. `runner` and `live` leases are known already when a run is
+    adopted. `on_second_hello` is called when a second process says `hello`: the run is to be ended."""
 
     def __init__(
         self,
@@ -60,9 +60,10 @@ class HostServer:
         desk: Desk,
         tools: ToolTable,
         context: Callable[[Lease], ToolContext],
-        token_ok: TokenCheck,
+        token_ok: Callable[[str, str], bool],
         on_second_hello: Callable[[], None],
         runner: Peer | None = None,
+        live: Iterable[Lease] = (),
         clock: Clock | None = None,
     ) -> None:
         self.run = run
@@ -76,7 +77,8 @@ class HostServer:
         self._token_ok = token_ok
         self._on_second_hello = on_second_hello
         self._rate = Rate(bodies.CALLS_PER_SECOND, clock or SystemClock())
-        self._live: dict[int, Lease] = {}
+        self._live: dict[int, Lease] = {lease.turn: lease for lease in live}
+        self._heard = False  # the runner has its token: it took part in the turn protocol
         self._server: asyncio.Server | None = None
         self._http: web.Server | None = None
 
@@ -185,6 +187,7 @@ class HostServer:
             raise Problem(404, "not_found", "there is nothing here")
         if connection.peer != self.runner:
             raise Problem(403, "not_the_runner", "the turn protocol belongs to the run's runner")
+        self._heard = True
         if request.method == "GET" and path == bodies.TURN:
             return await self._next_turn(connection, query)
         if request.method == "GET" and path == bodies.CONTROL:
@@ -196,15 +199,15 @@ class HostServer:
         return await self._of_turn(request, int(number), verb, query)
 
     async def _hello(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
-        if self.runner is not None:
+        """The first one fixes the runner. It may say it again until it shows that it heard the answer, which a crash
+        of the daemon can have taken."""
+        bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Hello)
+        peer = self.runner = self.runner or connection.peer
+        if peer is None or connection.peer != peer or self._heard:
             log.warning("run %s: a second hello; the run ends", self.run)
             self._on_second_hello()
             raise Problem(403, "second_hello", "this run has its runner; it ends now", close=True)
-        body = bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Hello)
-        if self.runner is not None:  # another one was faster while this body was read
-            return await self._hello(request, connection)
-        self.runner = connection.peer
-        return reply(await self._desk.hello(self.run, body.engine, body.version))
+        return reply(await self._desk.hello(self.run, peer.pid, peer.started))
 
     async def _next_turn(self, connection: Connection, query: str) -> web.StreamResponse:
         asked = bodies.query_of(query, "wait", "worker")
@@ -274,11 +277,11 @@ class HostServer:
             arguments = tool.Arguments.model_validate(body.arguments)
         except ValidationError as error:
             raise Problem(400, "arguments", bodies.describe(error)) from None
-        call = (lease, name, arguments.model_dump(), body.nth)
-        result = await self._fenced(lease, self._desk.effect_result(*call))
+        call = ToolCall(lease, name, arguments.model_dump(), body.nth)
+        result = await self._fenced(lease, self._desk.effect_result(call))
         if result is None:
             act = await tool.prepare(self._context(lease), arguments)
-            result = await self._fenced(lease, self._desk.effect(*call, act))
+            result = await self._fenced(lease, self._desk.effect(call, act))
         return reply({"result": result})
 
     def _lease_for(self, body: bodies.ToolBody, is_runner: bool) -> Lease:

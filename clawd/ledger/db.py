@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clawd.errors import LedgerCorrupt, LedgerNewer, StorageError
+from clawd.errors import DiskFull, LedgerCorrupt, LedgerNewer, StorageError
 from clawd.files import sync_directory
 from clawd.ledger.moves import move
 
@@ -288,7 +288,7 @@ class Ledger:
 
     def check_room(self) -> None:
         """Raises StorageError while the ballast is gone: what is left is for what was accepted."""
-        if not self.lay_ballast():
+        if self.is_there() and not self.lay_ballast():
             raise _full(self.path)
 
     def _drop_ballast(self) -> bool:
@@ -299,8 +299,8 @@ class Ledger:
         return True
 
 
-def _full(path: Path) -> StorageError:
-    return StorageError(f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost")
+def _full(path: Path) -> DiskFull:
+    return DiskFull(f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost")
 
 
 def unwritable(path: Path, why: str) -> StorageError:

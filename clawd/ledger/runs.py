@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clawd.ledger import deliveries
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority
 
@@ -14,11 +15,10 @@ def begin(
     backend: str,
     directory: str,
     uid: int | None,
-    token_hash: str,
     authority: Authority,
     now: str,
 ) -> None:
-    """A run is about to be started: known before there is anything to find."""
+    """A run is about to be started: known before there is anything to find. It has no token before its hello."""
     tx.insert(
         "run",
         id=run,
@@ -26,7 +26,7 @@ def begin(
         backend=backend,
         directory=directory,
         uid=uid,
-        token_hash=token_hash,
+        token_hash="",
         state="starting",
         authority=authority.role,
         taint=authority.taint,
@@ -34,23 +34,64 @@ def begin(
     )
 
 
-def started(tx: Transaction, run: str, handle: str) -> None:
-    """The sandbox exists, and its backend finds it by this handle."""
-    tx.execute("UPDATE run SET sandbox = ? WHERE id = ?", handle, run)
+def started(tx: Transaction, run: str, handle: str, work: str) -> None:
+    """The sandbox exists, its backend finds it by this handle, and `work` is the directory that it works in. From now
+    on a later daemon can go on with it."""
+    tx.execute("UPDATE run SET sandbox = ?, work = ? WHERE id = ?", handle, work, run)
 
 
-def ready(tx: Transaction, run: str) -> None:
-    """The runner said hello."""
-    tx.move("run", run, "hello")
+def ready(tx: Transaction, run: str, *, token_hash: str, pid: int, start: int, parallel: int) -> None:
+    """The runner said hello, and is known from now on; once more when it did not hear the answer."""
+    if _state(tx, run) == "starting":
+        tx.move("run", run, "hello")
+    tx.execute(
+        "UPDATE run SET token_hash = ?, runner_pid = ?, runner_start = ?, parallel = ? WHERE id = ?",
+        token_hash,
+        pid,
+        start,
+        parallel,
+        run,
+    )
+
+
+def paused(tx: Transaction, run: str) -> None:
+    """Its sandbox is frozen."""
+    if _state(tx, run) == "ready":
+        tx.move("run", run, "pause")
+
+
+def unpaused(tx: Transaction, run: str) -> None:
+    """Its sandbox goes on."""
+    if _state(tx, run) == "paused":
+        tx.move("run", run, "unpause")
 
 
 def ended(tx: Transaction, run: str) -> None:
     """The sandbox is known dead and its socket closed."""
-    row = tx.one("SELECT state FROM run WHERE id = ?", run)
-    if row is not None and row["state"] != "gone":
+    if _state(tx, run) not in (None, "gone"):
         tx.move("run", run, "end")
 
 
 def alive(tx: Transaction) -> list[Row]:
     """Runs that the ledger has not seen end."""
     return tx.all("SELECT * FROM run WHERE state <> 'gone' ORDER BY since")
+
+
+def tell_unknown(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[tuple[Row, list[int]]]:
+    """Nobody can say whether the group's sandbox lives: the chats of the turns that it has are told why they wait,
+    once a message. Gives the turns with the notices that were made."""
+    told = []
+    for row in tx.all("SELECT * FROM turn WHERE grp = ? AND state = 'claimed' ORDER BY id", group):
+        if tx.one("SELECT 1 FROM inbound WHERE turn = ? AND told = 0", row["id"]) is None:
+            continue
+        tx.execute("UPDATE inbound SET told = 1 WHERE turn = ?", row["id"])
+        to = deliveries.Address.of(row)
+        text = f"Your message is kept and will be answered as soon as that is possible: {reason}"
+        more = {"session": row["session"], "turn": row["id"], "now": now, "limit": limit}
+        told.append((row, deliveries.enqueue(tx, to, kind="notice", text=text, **more)))
+    return told
+
+
+def _state(tx: Transaction, run: str) -> str | None:
+    row = tx.one("SELECT state FROM run WHERE id = ?", run)
+    return row["state"] if row else None

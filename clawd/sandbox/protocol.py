@@ -13,7 +13,8 @@ BackendName = Literal["docker", "bubblewrap"]
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """Bytes, CPUs and counts for one run. `work_*` bound the group's `work/`, `file_bytes` any one file."""
+    """Bytes, CPUs and counts for one run. `work_*` bound the group's `work/`, `file_bytes` any one file; `tmp_exec`:
+    programs may be started from /tmp (under Docker)."""
 
     memory_bytes: int = 1 << 30
     cpus: float = 1.0
@@ -22,6 +23,7 @@ class SandboxLimits:
     file_bytes: int = 1 << 30
     work_bytes: int = 1 << 30
     work_files: int = 100_000
+    tmp_exec: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,12 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a sandbox ended. `reason` is a sentence's worth for a person: "ran out of memory", "was ended"."""
+    """How a sandbox ended. `reason` is a sentence's worth for a person: "ran out of memory", "was ended". `outside`:
+    it was ended by what is around it, its Engine's end or restart, and by nothing that it did itself."""
 
     code: int | None
     reason: str
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

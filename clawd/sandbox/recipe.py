@@ -85,17 +85,17 @@ def etc_files(uid: int, gid: int) -> dict[str, str]:
     }
 
 
-def environment(spec: RunSpec, host: Host, extra: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of the runner, or of a command beside it: ours wins over the spec's."""
-    own = f"{posixpath.dirname(host.python)}:" if host.prefix else ""
+def environment(spec: RunSpec, zone: str, extra: Mapping[str, str], programs: str = "") -> dict[str, str]:
+    """The whole environment of the runner, or of a command beside it: ours wins over the spec's. `programs` is where
+    they are looked for first."""
     fixed = {
-        "PATH": f"{own}/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{programs and programs + ':'}/usr/local/bin:/usr/bin:/bin",
         "HOME": HOME,
         "LANG": "C.UTF-8",
         "CLAWD_GROUP": spec.group,
         "CLAWD_RUN": spec.run,
     }
-    return {"TZ": host.zone, **spec.environment, **extra, **fixed}
+    return {"TZ": zone, **spec.environment, **extra, **fixed}
 
 
 def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) -> list[str]:
@@ -151,7 +151,8 @@ def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) 
     args += bind("--ro-bind", spec.socket_directory, RUN)
     # Root without its capabilities may not enter `work/`: there, the inner bwrap does.
     args += ["--remount-ro", "/", "--clearenv", "--chdir", WORK if spec.uid is None else "/"]
-    for name, value in environment(spec, host, extra).items():
+    programs = posixpath.dirname(host.python) if host.prefix else ""
+    for name, value in environment(spec, host.zone, extra, programs).items():
         args += ["--setenv", name, value]
     return args
 

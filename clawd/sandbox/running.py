@@ -42,10 +42,7 @@ class Log:
         return self._bytes.decode("utf-8", "replace")
 
     def last_line(self) -> str:
-        """The last line that is not empty, without anything that could move a cursor, at most 200
-        characters."""
-        lines = ["".join(filter(str.isprintable, line)).strip() for line in self.text().splitlines()]
-        return next((line[:200] for line in reversed(lines) if line), "")
+        return last_line(self.text())
 
     def close(self) -> None:
         """Take what is left and let go of the pipe."""
@@ -187,6 +184,12 @@ class BubblewrapSandbox:
             await anyio.sleep(_POLL)
         reason = reason_of(code, self._ended, memory, processes, self.log.last_line(), self._spec.limits)
         return Exit(code, reason)
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty, without anything that could move a cursor, at most 200 characters."""
+    lines = ["".join(filter(str.isprintable, line)).strip() for line in text.splitlines()]
+    return next((line[:200] for line in reversed(lines) if line), "")
 
 
 def reason_of(code: int, ended: bool, memory: bool, processes: bool, line: str, bounds: SandboxLimits) -> str:

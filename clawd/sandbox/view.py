@@ -43,7 +43,7 @@ def render(view: Path, group: GroupHome) -> Rendered:
         with contextlib.suppress(FileNotFoundError):
             before = shown.read_bytes()
         try:
-            now = _read(source)
+            now = read_owned(source)
         except FileNotFoundError:
             shown.unlink(missing_ok=True)
             changed |= before is not None
@@ -57,7 +57,7 @@ def render(view: Path, group: GroupHome) -> Rendered:
     return Rendered(changed, tuple(refused))
 
 
-def _read(source: Path) -> bytes:
+def read_owned(source: Path) -> bytes:
     """Raises UnsafePath with why this file is not surely the owner's."""
     try:
         descriptor = open_beneath(source.parent, source.name)

@@ -7,7 +7,9 @@ is in memory here can be lost at any moment; the ledger holds who claimed what.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -26,14 +28,19 @@ from clawd.ledger.deliveries import Address
 from clawd.model import Control, Final, Lease, Offer
 from clawd.signals import News, Signals
 from clawd.turns import leases
+from clawd.turns.desk import ToolCall
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.leases import LiveTurn
-from clawd.turns.runs import Run
+from clawd.turns.run import Run
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_FILES_BYTES = 100 << 20  # of one answer, all together
+
+
+def token_hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Counter:
@@ -63,6 +70,7 @@ class Counter:
         found = self._dispatcher.run_of(run)
         if found is None or found.killed:
             raise LeaseLost(f"run {run} is over")
+        found.due_back = None
         return found
 
     def _live(self, lease: Lease) -> tuple[Run, LiveTurn]:
@@ -81,11 +89,21 @@ class Counter:
         task.add_done_callback(self._doing.discard)
         return await asyncio.shield(task)
 
-    async def hello(self, run: str, engine: str, version: str) -> dict[str, Any]:
-        found = self._run(run)
-        await self._ledger.do(lambda tx: run_rows.ready(tx, run))
+    async def hello(self, run: str, pid: int, start: int) -> dict[str, Any]:
+        found, token, parallel = self._run(run), secrets.token_urlsafe(32), self._parallel()
+        known = token_hash(token)
+        await self._ledger.do(
+            lambda tx: run_rows.ready(tx, run, token_hash=known, pid=pid, start=start, parallel=parallel)
+        )
+        found.token_hash, found.parallel = known, parallel
+        faults.passing("hello")
         found.ready.set()
-        return {"token": found.token, "limits": {"parallel": self._parallel()}, "clock": self._now()}
+        return {"token": token, "limits": {"parallel": parallel}, "clock": self._now()}
+
+    def knows(self, run: str, token: str) -> bool:
+        """Whether a token is this run's."""
+        found = self._dispatcher.run_of(run)
+        return found is not None and secrets.compare_digest(token_hash(token), found.token_hash)
 
     async def next_turn(self, run: str, worker: int, wait: float) -> Offer | None:
         found = self._run(run)
@@ -97,7 +115,8 @@ class Counter:
                 del found.polls[worker]
 
     async def _poll(self, run: Run, worker: int, poll: object, until: float) -> Offer | None:
-        while not run.gone.is_set() and (left := until - self._clock.monotonic()) > 0:
+        while not run.gone.is_set():
+            left = max(0.0, until - self._clock.monotonic())
             if run.ending or self._dispatcher.closing:
                 with anyio.move_on_after(left):
                     await run.gone.wait()
@@ -109,13 +128,18 @@ class Counter:
                 return offer
             if run.maybe:
                 continue
+            if not left and not run.paused:
+                return None
             if not run.busy:
                 run.wanted = False
                 self._dispatcher.reconsider()
             event = anyio.Event()
             run.waiters.append(event)
-            try:
-                with anyio.move_on_after(left):
+            if run.parked:
+                run.parked_at = self._clock.monotonic()
+                run.look_again()
+            try:  # a frozen sandbox hears no answer: its poll ends with a turn
+                with anyio.move_on_after(None if run.paused else left):
                     await event.wait()
             except BaseException:
                 if event.is_set():  # another worker is to hear of it
@@ -146,6 +170,8 @@ class Counter:
             return None
         run.maybe = False  # what comes while the ledger is asked sets it again
         try:
+            if not await self._dispatcher.awake(run):
+                return None
             engine = self._composer.engine(run.group)
             claim = await self._ledger.do(lambda tx: turns.claim(tx, run.id, run.group, worker, self._now(), engine))
         except BaseException:
@@ -221,9 +247,13 @@ class Counter:
 
     async def control(self, run: str, wait: float) -> list[Control]:
         found = self._run(run)
-        if not found.controls():
+        until = self._clock.monotonic() + wait
+        while not found.controls():
+            left = max(0.0, until - self._clock.monotonic())
+            if not left and not found.paused:
+                break
             found.control_news = anyio.Event()
-            with anyio.move_on_after(wait):
+            with anyio.move_on_after(None if found.paused else left):
                 await found.control_news.wait()
         return found.controls()
 
@@ -251,34 +281,16 @@ class Counter:
                 }
                 self._signals.emit(News("tool", run.group, live.session, data))
 
-    async def effect_result(
-        self, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
-    ) -> dict[str, Any] | None:
-        self._live(lease)
-        return await self._ledger.do(lambda tx: turns.effect_result(tx, lease, tool, arguments, nth))
+    async def effect_result(self, call: ToolCall) -> dict[str, Any] | None:
+        self._live(call.lease)
+        return await self._ledger.do(lambda tx: turns.effect_result(tx, *call))
 
-    async def effect(
-        self,
-        lease: Lease,
-        tool: str,
-        arguments: dict[str, Any],
-        nth: int,
-        act: Callable[[Transaction, int], dict[str, Any]],
-    ) -> dict[str, Any]:
-        self._live(lease)
-        return await self._whole(self._effect(lease, tool, arguments, nth, act))
+    async def effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> dict[str, Any]:
+        self._live(call.lease)
+        return await self._whole(self._effect(call, act))
 
-    async def _effect(
-        self,
-        lease: Lease,
-        tool: str,
-        arguments: dict[str, Any],
-        nth: int,
-        act: Callable[[Transaction, int], dict[str, Any]],
-    ) -> dict[str, Any]:
-        result, row = await self._ledger.do(
-            lambda tx: (turns.effect(tx, lease, tool, arguments, nth, act), turns.get(tx, lease.turn))
-        )
+    async def _effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> dict[str, Any]:
+        result, row = await self._ledger.do(lambda tx: (turns.effect(tx, *call, act), turns.get(tx, call.lease.turn)))
         self._dispatcher.deliver(Address.of(row))
         return result
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from clawd.model import Control, Final, Lease, Offer
 
-__all__ = ["Control", "Desk", "Final", "Lease", "Offer", "TokenCheck"]
+__all__ = ["Control", "Desk", "Final", "Lease", "Offer", "ToolCall"]
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
 
 
+class ToolCall(NamedTuple):
+    """A host tool's call, as it is known again: the same turn, tool and arguments for the `nth` time."""
+
+    lease: Lease
+    tool: str
+    arguments: dict[str, Any]
+    nth: int
+
+
 class Desk(Protocol):
     """The turn protocol, host side. Every call with a Lease raises LeaseLost when it is stale."""
 
-    async def hello(self, run: str, engine: str, version: str) -> dict[str, Any]:
-        """The run is ready. Gives what the runner may know: {token, limits, clock}."""
+    async def hello(self, run: str, pid: int, start: int) -> dict[str, Any]:
+        """The run is ready, and its runner is this process (pid, start time). Gives what the runner may know: {token,
+        limits, clock}. A runner that did not hear the answer asks again, and gets a new token."""
         ...
 
     async def next_turn(self, run: str, worker: int, wait: float) -> Offer | None:
@@ -40,30 +50,15 @@ class Desk(Protocol):
         """Confirm the hand-out, renew the lease, pass deltas on."""
         ...
 
-    async def effect_result(
-        self, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
-    ) -> dict[str, Any] | None:
+    async def effect_result(self, call: ToolCall) -> dict[str, Any] | None:
         """What this call gets without being done again: its first result, or a refusal over the quota."""
         ...
 
-    async def effect(
-        self,
-        lease: Lease,
-        tool: str,
-        arguments: dict[str, Any],
-        nth: int,
-        act: Callable[[Transaction, int], dict[str, Any]],
-    ) -> dict[str, Any]:
+    async def effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> dict[str, Any]:
         """Do a host tool's effect once: `act(tx, effect_id)` runs in the transaction that stores its result; the
-        same (turn, tool, arguments, nth) gives the stored result."""
+        same call gives the stored result."""
         ...
 
     async def final(self, lease: Lease, final: Final) -> None:
         """End the turn. Accepted once; a replay by the same lease is answered like the first."""
         ...
-
-
-class TokenCheck(Protocol):
-    """Whether a token is this run's."""
-
-    def __call__(self, run: str, token: str) -> bool: ...

@@ -1,5 +1,4 @@
-"""The dispatcher: groups get sandboxes fairly, what a run leaves behind goes on, and what cannot go on waits
-or ends.
+"""The dispatcher: groups get sandboxes fairly, and what a run leaves behind goes on.
 
 What is in memory here (who has a place, live turns) can be lost at any moment: `recover` brings it back.
 """
@@ -8,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -22,8 +21,11 @@ from clawd.locks import KeyedLocks
 from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
+from clawd.turns.holds import Holds
+from clawd.turns.reconcile import Reconciler
 from clawd.turns.record import Recorder
-from clawd.turns.runs import Run, Runs
+from clawd.turns.run import Run
+from clawd.turns.runs import Runs
 from clawd.turns.slots import TURNS_A_TERM, Place, decide
 from clawd.turns.watch import Watch
 
@@ -31,9 +33,8 @@ log = logging.getLogger(__name__)
 
 # Runs of a group that end one after another without having handed out a turn: then its turns are held.
 BARREN_LIVES = 3
-NOTICE_LIMIT = 4000  # every platform takes a notice of this size
-LONGEST_HOLD_S = RECONCILE_S = 60.0
-END_S = 5.0  # at the end: how long what was just being made may take to notice
+END_S = 5.0  # at the end: how long all sandboxes together may take to die
+GONE_S = 1.0  # one that cannot be unpaused may have ended: how long that may take to be known
 
 
 class Dispatcher:
@@ -57,15 +58,34 @@ class Dispatcher:
         self._recorder, self._tasks = recorder, tasks
         self.deliver, self._text_limit = deliver, text_limit
         self._max_live, self._warm_seconds = max_live, warm_seconds
-        self.runs: Runs
+        self._runs: Runs
         self.active: dict[str, Run] = {}
         self._wanting: dict[str, None] = {}  # groups that have no run, or one that ends, in their order
         self._barred: set[str] = set()  # groups that must not have one just now
         self._barring = KeyedLocks()
         self._barren: dict[str, int] = {}  # lives of a group's runs, one after another, that handed out nothing
-        self._holding: dict[str, str] = {}  # group → why its turns wait
-        self._sweeping = False
         self.closing = False
+        self.reconciler = Reconciler(
+            ledger, clock, signals, tasks, active=self.active, take=self._take, hold=self._hold, ended=self.ended
+        )
+        self.holds = Holds(
+            ledger,
+            clock,
+            signals,
+            tasks,
+            deliver=deliver,
+            able=self._able,
+            wake=self.wake,
+            unknown=lambda group: group in self.reconciler.unknown,
+        )
+
+    @property
+    def runs(self) -> Runs:
+        return self._runs
+
+    @runs.setter
+    def runs(self, runs: Runs) -> None:
+        self._runs = self.reconciler.runs = runs
 
     # ── what the rooms above and beside it ask ──
 
@@ -73,49 +93,16 @@ class Dispatcher:
         return rfc3339(self._clock.now())
 
     async def recover(self) -> None:
-        """After a restart: sandboxes that are left are ended, their turns go on, what ended is recorded."""
-        if not await self._sweep():
-            self._sweep_later()
+        """After a restart: sandboxes that are left go on with their turns, or are ended and their turns start again;
+        what ended is recorded."""
+        await self.reconciler.begin()
         for group in await self._ledger.do(ends.groups_held):
-            await self._ledger.do(lambda tx, group=group: ends.release(tx, group))  # type: ignore[misc]
+            if group not in self.holds.reasons:
+                await self._ledger.do(lambda tx, group=group: ends.release(tx, group))  # type: ignore[misc]
         for turn in await self._ledger.do(turns.to_record):
             self._recorder.soon(turn, redo=True)
         for group in await self._ledger.insist(turns.waiting_groups):
             self.wake(group)
-
-    async def _sweep(self) -> bool:
-        """End what is left of runs that are over, and give the turns of those known dead back. False when something
-        would not die: its turns stay claimed, because they are never started twice."""
-        ours = {run.id for run in self.active.values()}
-        try:
-            alive = await self.runs.sweep(ours)
-
-            def give_back(tx: Transaction) -> list[tuple[Row, ends.Ended]]:
-                lost = [row for row in turns.orphaned(tx) if row["run"] not in ours]
-                return [(row, ends.requeue(tx, row["id"], self._now())) for row in lost]
-
-            for row, ended in await self._ledger.insist(give_back):
-                self.ended(ended, Address.of(row), row["grp"])
-        except Exception:  # whatever it is: those turns wait, and that is said
-            log.exception("what earlier runs left could not be swept away")
-            return False
-        if alive:
-            log.error("sandboxes do not end: %s", ", ".join(alive))
-        return not alive
-
-    def _sweep_later(self) -> None:
-        if not self._sweeping:
-            self._sweeping = True
-            self._tasks.start_soon(self._sweep_again, name="sweep")
-
-    async def _sweep_again(self) -> None:
-        while True:
-            await anyio.sleep(RECONCILE_S)
-            if await self._sweep():
-                break
-            what = "A sandbox does not end; the turns that it had wait for that. clawd sandbox list and ps may help."
-            self._signals.emit(News("trouble", data={"what": what}))
-        self._sweeping = False
 
     def wake(self, group: str) -> None:
         """A turn of this group may be claimable."""
@@ -123,8 +110,8 @@ class Dispatcher:
         if run is not None and not run.ending:
             run.wanted = True
             run.nudge()
-        elif group in self._holding:
-            self._tasks.start_soon(self._hold_turns, group)
+        elif group in self.holds.reasons:
+            self.holds.tell(group)
         else:
             self._wanting[group] = None
             self._decide()
@@ -140,8 +127,8 @@ class Dispatcher:
                 if run.gone.is_set():
                     raise SandboxUnavailable(f"the sandbox of group {group} did not start")
                 return run
-            elif group in self._holding:
-                raise SandboxUnavailable(self._holding[group])
+            elif group in self.holds.reasons:
+                raise SandboxUnavailable(self.holds.reasons[group])
             else:
                 with self._signals.subscribe() as news:
                     self.wake(group)
@@ -156,6 +143,8 @@ class Dispatcher:
         it has none. Raises SandboxUnavailable when it does not end."""
         run = self.active.get(group)
         if run is None:
+            if group in self.reconciler.unknown:
+                raise SandboxUnavailable(self.reconciler.unknown[group])
             return False
         for live in run.live.values():
             live.why = live.why or why
@@ -201,36 +190,35 @@ class Dispatcher:
             self._decide()
         return run.ending
 
-    async def close(self, grace: float) -> None:
-        """Hand out nothing more, let live turns end for `grace` seconds, then end every sandbox."""
+    async def awake(self, run: Run) -> bool:
+        """Have a run's sandbox go on before it is given anything. False when it does not: then its group waits."""
+        try:
+            await self.runs.thaw(run)
+        except SandboxUnavailable as error:
+            with anyio.move_on_after(GONE_S):
+                await run.gone.wait()
+            if not run.gone.is_set():
+                self._hold(run.group, error)
+            return False
+        return not run.ending
+
+    async def close(self, grace: float, *, keep: bool = False) -> None:
+        """Hand out nothing more, let live turns end for `grace` seconds, then end every sandbox, or leave those that
+        the next daemon can go on with, with the turns that they have."""
         self.closing = True
         with anyio.move_on_after(grace):
             while any(run.busy for run in self.active.values()):
                 await anyio.sleep(0.02)
-        async with anyio.create_task_group() as kills:
-            for run in self.active.values():
-                kills.start_soon(self._kill, run)
         with anyio.move_on_after(END_S):
+            async with anyio.create_task_group() as endings:
+                for run in self.active.values():
+                    endings.start_soon(self._leave if keep and run.stays else self._kill, run)
             while self.active:
                 await anyio.sleep(0.01)
 
     def sandboxes(self) -> list[dict[str, Any]]:
         """Every living sandbox under the contract's names."""
-        shown = []
-        for group, run in self.active.items():
-            busy = "busy" if run.live else "ready" if run.ready.is_set() else "starting"
-            shown.append(
-                {
-                    "group": group,
-                    "run": run.id,
-                    "backend": run.backend,
-                    "state": "draining" if run.ending else busy,
-                    "id": run.sandbox.id if run.sandbox else "",
-                    "limits": run.sandbox.limits if run.sandbox else "rlimit",
-                    "since": run.began,
-                }
-            )
-        return shown
+        return [run.listed() for run in self.active.values()]
 
     async def execute(self, group: str, argv: list[str], environment: dict[str, str], streams: Sequence[int]) -> int:
         """Run a command in a second sandbox beside the group's runner, on the caller's streams; gives its
@@ -239,6 +227,7 @@ class Dispatcher:
         assert run.sandbox is not None
         run.exec_count += 1
         try:
+            await self.runs.thaw(run)
             return await run.sandbox.execute(argv, environment, streams)
         finally:
             run.exec_count -= 1
@@ -264,8 +253,7 @@ class Dispatcher:
         decision = decide([group for group in self._wanting if group not in self._barred], places, self._max_live())
         for group in decision.start:
             del self._wanting[group]
-            run = self.active[group] = self.runs.new(group)
-            self._tasks.start_soon(self._life, run, name=f"run {group}")
+            self._take(self.runs.new(group))
         for group in decision.end:
             self.active[group].ending = True
             self._tasks.start_soon(self._kill, self.active[group])
@@ -273,18 +261,36 @@ class Dispatcher:
             self.active[group].ending = True
             self.active[group].look_again()
 
+    def _take(self, run: Run) -> None:
+        """A run begins here, or goes on."""
+        self.active[run.group] = run
+        self.reconciler.ours.add(run.id)
+        self.reconciler.watch()
+        self._tasks.start_soon(self._life, run, name=f"run {run.group}")
+
+    async def _leave(self, run: Run) -> None:
+        """It goes on without this daemon; unpaused, so that its runner ends it when no other one comes."""
+        run.left = True
+        try:
+            await self.runs.thaw(run)
+        except ClawdError as error:
+            log.warning("run %s of group %s is left as it is: %s", run.id, run.group, error)
+        run.given_up.set()
+
     async def _kill(self, run: Run) -> None:
         """Have it ended; one that is just being made ends when it is there."""
         run.ending = True
         if run.sandbox is None:
             return
         run.killed = True
+        with suppress(ClawdError):  # it is ended all the same
+            await self.runs.thaw(run)
         try:
             await run.sandbox.kill()
         except (SandboxUnavailable, OSError) as error:
             run.killed = False
             log.error("run %s of group %s: %s", run.id, run.group, error)
-            run.undying.set()
+            run.given_up.set()
 
     async def _life(self, run: Run) -> None:
         exit: Exit | None = None
@@ -296,33 +302,40 @@ class Dispatcher:
             if not isinstance(error, ClawdError | OSError):
                 log.exception("the run of group %s failed", run.group)
             trouble = error
+        outside = exit is not None and exit.outside
+        if exit is not None and not run.ending and not run.left:
+            try:  # what took its Engine away took it too
+                await self.runs.check(run.group)
+            except Exception as error:
+                outside, trouble = True, error
         with anyio.CancelScope(shield=True):
-            await self._bury(run, f"its sandbox ended ({exit.reason if exit else trouble})")
-        fruitless = not run.ending and not run.handed_out
+            await self._bury(run, f"its sandbox ended ({exit.reason if exit else trouble})", outside)
+            if not run.dead and not run.left:
+                self.reconciler.unknown[run.group] = str(trouble)
+        fruitless = not run.ending and not run.handed_out and not outside
         barren = self._barren[run.group] = self._barren.get(run.group, 0) + 1 if fruitless else 0
-        if exit is not None and barren >= BARREN_LIVES:
+        if trouble is None and barren >= BARREN_LIVES and exit is not None:
             trouble = SandboxUnavailable(f"its sandbox ends at once, again and again: it {exit.reason}")
         await self._after(run.group, trouble)
 
-    async def _bury(self, run: Run, why: str) -> None:
+    async def _bury(self, run: Run, why: str, outside: bool) -> None:
         """The run is over. Its turns are given back only if it is known dead: they are never started twice."""
         try:
             if run.dead:
-                await self._give_back(run, None if run.ending else why)
-            else:
+                await self._give_back(run, None if run.ending else why, outside)
+            elif not run.left:
                 log.error("the sandbox of group %s (run %s) does not end; its turns wait for that", run.group, run.id)
-                self._sweep_later()
         except Exception:
             log.exception("the turns of run %s were not given back", run.id)
-            self._sweep_later()
         del self.active[run.group]
+        self.reconciler.ours.discard(run.id)
         run.gone.set()
         run.ready.set()
         run.look_again()
 
     def _on_ready(self, run: Run) -> None:
         run.last_worked = self._clock.monotonic()
-        watch = Watch(run, self._clock, self._warm_seconds, self._kill)
+        watch = Watch(run, self._clock, self._warm_seconds, self._kill, self.runs.freeze)
         self._tasks.start_soon(watch.until_gone, name=f"watch {run.group}")
         self._signals.emit(News("run", group=run.group, data={"run": run.id, "state": "ready"}))
 
@@ -337,9 +350,11 @@ class Dispatcher:
             self.wake(group)
         self._decide()
 
-    async def _give_back(self, run: Run, why: str | None) -> None:
-        """The run is known dead: its turns are queued again, and those that are to blame bear the fault."""
-        blamed = {live.turn: live.why for live in run.live.values() if live.why}
+    async def _give_back(self, run: Run, why: str | None, outside: bool) -> None:
+        """The run is known dead: its turns are queued again, and those that are to blame bear the fault. What ended
+        by something `outside` has no fault."""
+        blamed = {} if outside else {live.turn: live.why for live in run.live.values() if live.why}
+        why = None if outside else why
 
         def give_back(tx: Transaction) -> list[tuple[Row, ends.Ended]]:
             given = []
@@ -359,45 +374,20 @@ class Dispatcher:
 
     # ── groups that can have none ──
 
-    def _hold(self, group: str, trouble: Exception) -> None:
-        """No sandbox can be made: the group's turns wait, are told why once, and are tried again by and
-        by."""
-        log.error("group %s is held: %s", group, trouble)
+    def _hold(self, group: str, trouble: object) -> None:
         self._wanting.pop(group, None)
-        self._holding[group] = str(trouble)
-        self._tasks.start_soon(self._hold_turns, group)
-        self._tasks.start_soon(self._try_again, group)
+        self.holds.hold(group, trouble, 2.0 ** (min(self._barren.get(group, 1), 7) - 1))
 
-    async def _try_again(self, group: str) -> None:
-        pause = min(2.0 ** min(self._barren[group] - 1, 6), LONGEST_HOLD_S)
-        while True:
-            await anyio.sleep(pause)
-            try:
-                await self.runs.check()
-                break
-            except Exception as error:
-                self._holding[group] = str(error)
-                pause = min(pause * 2, LONGEST_HOLD_S)
-        del self._holding[group]
-        await self._release(group)
-
-    async def _release(self, group: str) -> None:
-        await self._ledger.insist(lambda tx: ends.release(tx, group))
-        if group in await self._ledger.insist(turns.waiting_groups):
-            self.wake(group)
-
-    async def _hold_turns(self, group: str) -> None:
-        if (reason := self._holding.get(group)) is None:
-            return  # who let go of them looked after this was asked
-        for row, ended in await self._ledger.insist(
-            lambda tx: ends.hold(tx, group, reason, self._now(), limit=NOTICE_LIMIT)
-        ):
-            if ended.deliveries:
-                self.deliver(Address.of(row))
-            self.tell(group, ended.session, ended.turn, "held", {"reason": reason})
-        self._signals.emit(News("held", group=group, data={"reason": reason}))
-        if group not in self._holding:  # the disk was full, say, and it took so long
-            await self._release(group)
+    async def _able(self, group: str) -> None:
+        """Raises SandboxUnavailable as long as the group must wait."""
+        if group in self.reconciler.unknown:
+            await self.reconciler.look()
+        if (run := self.active.get(group)) is not None:
+            await self.runs.thaw(run)
+        elif group in self.reconciler.unknown:
+            raise SandboxUnavailable(self.reconciler.unknown[group])
+        else:
+            await self.runs.check(group)
 
     def ended(self, ended: ends.Ended, to: Address, group: str) -> None:
         """Both projections start: the record, and the delivery."""

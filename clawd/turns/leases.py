@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clawd.ledger.db import Row
 
 LEASE_S = 60.0
+RETURN_S = 30.0  # after a restart of the daemon: how long a runner has to return
 CONFIRM_S = 10.0
+PAUSE_AFTER_S = 1.0  # how long a sandbox is at rest before it is frozen
 WALL_S = 900.0
 STOP_GRACE_S = 5.0
 LOOK_S = 10.0  # how often the size of work/ is looked at
@@ -26,6 +32,13 @@ class LiveTurn:
     confirmed: bool = False
     stopping: float | None = None
     why: str | None = None  # what it is ended for, when nobody asked for that
+
+    @classmethod
+    def returning(cls, row: Row, now: float) -> LiveTurn:
+        """A claimed turn after a restart of the daemon. Its worker had it, or asks for it once more."""
+        held = row["id"], row["session"], row["attempt"], row["worker"]
+        stopping = now if row["stop_requested"] else None
+        return cls(*held, now, now + RETURN_S - LEASE_S, now, confirmed=True, stopping=stopping)
 
 
 def verdict(live: LiveTurn, now: float, wall: float = WALL_S) -> str:

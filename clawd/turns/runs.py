@@ -1,16 +1,13 @@
-"""The life of runs: a sandbox, its socket and its live turns, from the first want to known dead."""
+"""The life of runs: a sandbox, its socket and its live turns, from the first want, or from an earlier daemon, to known
+dead."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
-import secrets
 import shutil
-from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -18,81 +15,20 @@ import anyio
 from clawd.clock import Clock, rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home, make_private
-from clawd.errors import SandboxUnavailable, StorageError
+from clawd.errors import ClawdError, SandboxUnavailable, StorageError
 from clawd.ids import new_id
-from clawd.ledger import groups, runs
-from clawd.ledger.db import Ledger, Transaction
-from clawd.ledger.groups import UID_BASE
-from clawd.log import redactor
+from clawd.ledger import groups, runs, turns
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.groups import UID_BASE, GroupRow
 from clawd.sandbox import view
 from clawd.sandbox.protocol import Backend, Exit, LeftOver, RunSpec, Sandbox, SandboxLimits
-from clawd.turns.desk import Control
+from clawd.turns import leases
 from clawd.turns.leases import LiveTurn
+from clawd.turns.run import Run
 
 log = logging.getLogger(__name__)
 
 HELLO_S = 20.0
-
-
-@dataclass(slots=True)
-class Run:
-    """A run as this daemon holds it. `ready` is set by hello, `gone` when it is over and its turns are given back, if
-    it is known `dead`."""
-
-    id: str
-    group: str
-    token: str
-    began: str
-    backend: str = ""  # known when it is about to be made
-    spec: RunSpec = field(init=False)  # from when the ledger knows it
-    sandbox: Sandbox | None = None
-    live: dict[int, LiveTurn] = field(default_factory=dict)
-    asking: int = 0  # claims that are being made
-    waiters: deque[anyio.Event] = field(default_factory=deque)
-    maybe: bool = True  # there may be a turn to claim: nobody looks before that is so
-    blocked: bool = False  # a turn of another authority waits until no turn is live
-    wanted: bool = True  # nobody has looked since it was woken
-    polls: dict[int, object] = field(default_factory=dict)  # each worker's newest
-    control_news: anyio.Event = field(default_factory=anyio.Event)
-    watch_news: anyio.Event = field(default_factory=anyio.Event)
-    resting: bool = False  # its watch sleeps until it has been idle for long
-    ready: anyio.Event = field(default_factory=anyio.Event)
-    gone: anyio.Event = field(default_factory=anyio.Event)
-    undying: anyio.Event = field(default_factory=anyio.Event)  # it was killed, and does not end
-    last_worked: float = 0.0
-    handed_out: int = 0
-    ending: bool = False
-    killed: bool = False  # its processes die just now, one by one: what they still say of each other is not true
-    dead: bool = False  # known, and its socket closed
-    exec_count: int = 0
-    refused: tuple[str, ...] = ()  # files of the group that are not shown, and why
-    work: tuple[int, int] | None = None  # which directory `work/` was when it was mounted
-    shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
-
-    @property
-    def busy(self) -> bool:
-        """Whether it has a turn, or may have one in a moment."""
-        return bool(self.live or self.asking)
-
-    def nudge(self) -> None:
-        """There may be a turn: wake one worker that waits."""
-        self.maybe = True
-        if self.waiters:
-            self.waiters.popleft().set()
-
-    def controls(self) -> list[Control]:
-        """What live turns must be told: for as long as they live, so that a lost answer loses nothing."""
-        return [Control(live.turn, "stop") for live in self.live.values() if live.stopping is not None]
-
-    def ask_to_stop(self, live: LiveTurn, now: float, why: str | None) -> None:
-        """A live turn is to end: for `why`, or because somebody asked for it."""
-        live.stopping, live.why = now, why
-        self.control_news.set()
-        self.look_again()
-
-    def look_again(self) -> None:
-        """Something changed that the run's watch should not sleep through."""
-        self.watch_news.set()
 
 
 Serve = Callable[[Run], AbstractAsyncContextManager[object]]
@@ -107,17 +43,17 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode, status.st_uid
 
 
-def _place(directory: Path) -> tuple[int, int] | None:
-    """Which directory this is; None when it is none."""
+def _place(directory: Path) -> str | None:
+    """Which directory this is, device and inode; None when it is none."""
     try:
         status = directory.lstat()
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return f"{status.st_dev}:{status.st_ino}"
 
 
-def token_hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+def left_over(row: Row) -> LeftOver:
+    return LeftOver(row["id"], row["backend"], row["sandbox"], Path(row["directory"]), row["uid"])
 
 
 class Runs:
@@ -145,11 +81,6 @@ class Runs:
         self.check_room: Callable[[], None] = lambda: None
         """Raises StorageError while the disk has no room for a turn; set by whoever puts the rooms together."""
 
-    async def check(self, image: str = "") -> str:
-        """The backend that would make a run now. Raises SandboxUnavailable, or StorageError."""
-        self.check_room()
-        return await self.backend.check(image)
-
     def has_room(self) -> bool:
         """Whether the disk has room for a turn."""
         try:
@@ -158,52 +89,102 @@ class Runs:
             return False
         return True
 
-    async def sweep(self, ours: Collection[str] = ()) -> list[str]:
-        """End the runs that the ledger has not seen end, but for `ours` that live. Gives those not known dead then."""
-        left = [row for row in await self._ledger.do(runs.alive) if row["id"] not in ours]
-        dead = await self.backend.sweep(
-            [LeftOver(row["id"], row["backend"], row["sandbox"], Path(row["directory"]), row["uid"]) for row in left],
-            ours,
-        )
-        for row in left:
-            if row["id"] in dead:
-                shutil.rmtree(row["directory"], ignore_errors=True)
-                await self._ledger.insist(lambda tx, id=row["id"]: runs.ended(tx, id))  # type: ignore[misc]
-        return [row["id"] for row in left if row["id"] not in dead]
+    async def check(self, group: str) -> str:
+        """What makes the group's next sandbox. Raises SandboxUnavailable when there can be none, StorageError when its
+        turns would have no room."""
+        self.check_room()
+        return await self.backend.check(self._image(group))
 
     def new(self, group: str) -> Run:
         """A run of which nobody knows yet."""
-        return Run(new_id(), group, secrets.token_urlsafe(32), rfc3339(self._clock.now()))
+        return Run(new_id(), group, rfc3339(self._clock.now()))
+
+    async def adopt(self, row: Row) -> Run | None:
+        """Go on with a run of an earlier daemon: its turns stay where they are, and its runner has a while to return.
+        None when there is nothing to go on with. Raises SandboxUnavailable when that cannot be known just now."""
+        id = row["id"]
+        group, held = await self._ledger.do(lambda tx: (groups.get(tx, row["grp"]), turns.claimed_by(tx, id)))
+        spec = self._spec(id, group, Path(row["directory"]))
+        run = Run(id, row["grp"], row["since"], row["token_hash"], row["backend"], work=row["work"])
+        run.spec = spec
+        if self.outlived(run) or row["uid"] != spec.uid or not spec.socket_directory.is_dir():
+            return None
+        if (sandbox := await self.backend.adopt(left_over(row), spec)) is None:
+            return None
+        await self._ledger.do(lambda tx: runs.unpaused(tx, id))
+        now = self._clock.monotonic()
+        run.sandbox, run.parallel, run.due_back = sandbox, row["parallel"] or 0, now + leases.RETURN_S
+        if row["runner_pid"] is not None:
+            run.runner = row["runner_pid"], row["runner_start"]
+            run.ready.set()
+        for turn in held:
+            run.live[turn["id"]] = LiveTurn.returning(turn, now)
+        return run
+
+    async def buried(self, row: Row) -> None:
+        """A run of an earlier time is known dead: what it had is taken away, and the ledger forgets it last."""
+        await anyio.to_thread.run_sync(lambda: shutil.rmtree(row["directory"], ignore_errors=True))
+        await self._ledger.insist(lambda tx: runs.ended(tx, row["id"]))
+
+    async def freeze(self, run: Run) -> None:
+        """Pause a sandbox that nobody uses. One that cannot be paused is left as it is, until it is used again."""
+        async with run.gate:
+            if not run.parked or run.sandbox is None:
+                return
+            run.paused = True
+            try:
+                await run.sandbox.pause()
+                await self._ledger.do(lambda tx: runs.paused(tx, run.id))
+            except ClawdError as error:
+                log.warning("group %s is not paused: %s", run.group, error)
+
+    async def thaw(self, run: Run) -> None:
+        """Have it go on, before anything is asked of it. Raises SandboxUnavailable when it does not."""
+        async with run.gate:
+            if run.paused and run.sandbox is not None:
+                await run.sandbox.unpause()
+                await self._ledger.do(lambda tx: runs.unpaused(tx, run.id))
+                run.paused = False
 
     async def live(self, run: Run, on_ready: Callable[[Run], None]) -> Exit:
-        """One life: sandbox, socket, hello, work, death. Returns when the sandbox is known dead and the socket closed.
+        """One life, or the rest of an adopted one: sandbox, socket, hello, work, death. Returns when the sandbox is
+        known dead and the socket closed, or when it is `left`.
 
         Raises SandboxUnavailable when it never became ready, or does not end; `run.dead` tells whether it is known
         dead.
         """
-        redactor.add(run.token)
         try:
-            await self._begin(run)
-            self._make_room(run.spec)
-            if not run.spec.work.parent.is_dir():  # somebody removed the group's folder
-                ensure_group(self._home, run.spec.work.parent.name)
-            self._show(run)
-            run.sandbox = await self.backend.start(run.spec)
-            run.work = _place(run.spec.work)
+            if (sandbox := run.sandbox) is None:
+                sandbox = await self._make(run)
+            else:
+                self._show(run)
             # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
             async with self._serve(run):
-                handle = run.sandbox.handle
-                await self._ledger.do(lambda tx: runs.started(tx, run.id, handle))
-                return await self._until_dead(run, run.sandbox, on_ready)
+                work = run.work or ""
+                await self._ledger.do(lambda tx: runs.started(tx, run.id, sandbox.handle, work))
+                return await self._until_dead(run, sandbox, on_ready)
         finally:
-            with anyio.CancelScope(shield=True):
-                if run.sandbox is not None:
-                    await run.sandbox.kill()
-                # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
-                await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._runtime / run.id, ignore_errors=True))
-                await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
-                run.dead = True
-            redactor.forget(run.token)
+            if not run.left:
+                with anyio.CancelScope(shield=True):
+                    await self._end(run)
+
+    async def _end(self, run: Run) -> None:
+        if run.sandbox is not None:
+            await run.sandbox.kill()
+        # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
+        await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._runtime / run.id, ignore_errors=True))
+        await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
+        run.dead = True
+
+    async def _make(self, run: Run) -> Sandbox:
+        await self._begin(run)
+        self._make_room(run.spec)
+        if not run.spec.work.parent.is_dir():  # somebody removed the group's folder
+            ensure_group(self._home, run.spec.work.parent.name)
+        self._show(run)
+        run.sandbox = await self.backend.start(run.spec)
+        run.work = _place(run.spec.work)
+        return run.sandbox
 
     def _make_room(self, spec: RunSpec) -> None:
         """The run's directory, beneath one that others may have removed: a logout does that to `/run/user`."""
@@ -214,41 +195,42 @@ class Runs:
         except OSError as error:
             raise SandboxUnavailable(f"{spec.directory} cannot be made: {error.strerror}") from error
 
+    def _spec(self, run: str, group: GroupRow, directory: Path) -> RunSpec:
+        folder = self._home.group(group.folder)
+        return RunSpec(
+            run=run,
+            group=group.name,
+            uid=UID_BASE + group.number if os.geteuid() == 0 else None,
+            directory=directory,
+            work=folder.work,
+            inbox=folder.inbox,
+            group_skills=folder.skills,
+            skills=self._home.skills,
+            limits=self._limits(group.name),
+            environment={"TZ": self._zone(group.name)},
+            image=self._image(group.name),
+        )
+
     async def _begin(self, run: Run) -> None:
         """The ledger knows a run before there is anything to find of it."""
-        limits, zone, image = self._limits(run.group), self._zone(run.group), self._image(run.group)
-        run.backend = await self.check(image)
+        group = await self._ledger.do(lambda tx: groups.get(tx, run.group))
+        spec = run.spec = self._spec(run.id, group, self._runtime / run.id)
+        self.check_room()
+        run.backend = await self.backend.check(spec.image)
 
-        def begin(tx: Transaction) -> RunSpec:
-            group = groups.get(tx, run.group)
-            folder = self._home.group(group.folder)
-            spec = RunSpec(
-                run=run.id,
-                group=group.name,
-                uid=UID_BASE + group.number if os.geteuid() == 0 else None,
-                directory=self._runtime / run.id,
-                work=folder.work,
-                inbox=folder.inbox,
-                group_skills=folder.skills,
-                skills=self._home.skills,
-                limits=limits,
-                environment={"TZ": zone},
-                image=image,
-            )
+        def begin(tx: Transaction) -> None:
             runs.begin(
                 tx,
                 run.id,
-                group.name,
+                run.group,
                 backend=run.backend,
                 directory=str(spec.directory),
                 uid=spec.uid,
-                token_hash=token_hash(run.token),
-                authority=group.authority,
+                authority=groups.get(tx, run.group).authority,
                 now=run.began,
             )
-            return spec
 
-        run.spec = await self._ledger.do(begin)
+        await self._ledger.do(begin)
 
     def render(self, run: Run) -> list[str]:
         """Renew what the agent is shown. Gives a sentence for each file of the group that is not used as it stands:
@@ -281,7 +263,7 @@ class Runs:
                 tasks.cancel_scope.cancel()
 
             async def give_up() -> None:
-                await run.undying.wait()
+                await run.given_up.wait()
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
@@ -292,7 +274,7 @@ class Runs:
                 on_ready(run)
             else:
                 tasks.cancel_scope.cancel()
-        if ended:
-            return ended[0]
-        trouble = "does not end" if run.undying.is_set() else f"did not start within {HELLO_S:g} s"
+        if ended or run.left:
+            return ended[0] if ended else Exit(None, "goes on without this daemon")
+        trouble = "does not end" if run.given_up.is_set() else f"did not start within {HELLO_S:g} s"
         raise SandboxUnavailable(f"the sandbox of group {run.group} {trouble}")

@@ -1,4 +1,4 @@
-"""The watch over one run: its turns' leases and limits, the size of work/, and how long it is kept warm."""
+"""The watch over one run: its turns' leases and limits, the size of work/, when it is frozen, how long it is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clawd.errors import UnsafePath
 from clawd.files import free_bytes, walk_beneath
 from clawd.turns import leases
 from clawd.turns.leases import LiveTurn
-from clawd.turns.runs import Run
+from clawd.turns.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +25,19 @@ FAR_OVER = 4  # times the files that there may be: nobody counts beyond that
 
 
 class Watch:
-    """Looks at a run whenever something is due or has changed. `kill` has its sandbox ended, whatever comes of it."""
+    """Looks at a run whenever something is due or has changed. `kill` has its sandbox ended, whatever comes of it;
+    `freeze` has it paused, if that is right."""
 
     def __init__(
-        self, run: Run, clock: Clock, warm_seconds: Callable[[str], float], kill: Callable[[Run], Awaitable[None]]
+        self,
+        run: Run,
+        clock: Clock,
+        warm_seconds: Callable[[str], float],
+        kill: Callable[[Run], Awaitable[None]],
+        freeze: Callable[[Run], Awaitable[None]],
     ) -> None:
-        self._run, self._clock, self._warm_seconds, self._kill = run, clock, warm_seconds, kill
+        self._run, self._clock, self._warm_seconds = run, clock, warm_seconds
+        self._kill, self._freeze = kill, freeze
         self._work_full = True  # work/ was over its limit at the last look, or nobody looked yet
         self._work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that were found so
         self._next_walk = -math.inf  # not before, unless the disk has lost `_walk_room` since it had `_walk_free` bytes
@@ -68,10 +75,23 @@ class Watch:
                 await self.look_at_work()
             now = self._clock.monotonic()
             return min((leases.next_look(live, now) for live in run.live.values()), default=0.05)
+        return await self._look_at_rest(now)
+
+    async def _look_at_rest(self, now: float) -> float:
+        run = self._run
         left = run.last_worked + self._warm_seconds(run.group) - now
-        used = run.wanted or run.exec_count
-        if not run.asking and (run.ending or (left <= 0 and not used)):
+        if not run.asking and (run.ending or (left <= 0 and not run.used)):
             await self._kill(run)
+        elif run.due_back is not None:  # its runner lived under an earlier daemon
+            if run.due_back <= now:
+                log.warning("group %s: its runner did not return", run.group)
+                await self._kill(run)
+            return max(0.05, run.due_back - now)
+        elif run.parked:
+            rest = max(run.last_worked, run.parked_at) + leases.PAUSE_AFTER_S - now
+            if rest > 0:
+                return min(rest, left)
+            await self._freeze(run)
         return left if left > 0 else leases.LOOK_S
 
     def _judge(self, live: LiveTurn, now: float) -> bool:

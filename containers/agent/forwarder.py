@@ -10,6 +10,7 @@ it becomes."""
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import socket
@@ -214,11 +215,14 @@ def execute(argv: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    listener = listen(protocol.FORWARDED_PORT)
     if arguments[:2] == ["--exec", "--"] and len(arguments) > 2:
-        fork(listener, protocol.SOCKET)
+        try:
+            fork(listen(protocol.FORWARDED_PORT), protocol.SOCKET)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:  # in the runner's own network, whose forwarder it is then
+                raise
         execute(arguments[2:])
-    Forwarder(listener, protocol.SOCKET).run()
+    Forwarder(listen(protocol.FORWARDED_PORT), protocol.SOCKET).run()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from clawd.errors import LeaseLost
-from clawd.turns.desk import Control, Final, Lease, Offer
+from clawd.turns.desk import Control, Final, Lease, Offer, ToolCall
 
 TOKEN = "the-token"
 
@@ -36,7 +36,7 @@ class MemoryDesk:
         self.parallel = parallel
         self.turns: dict[int, HeldTurn] = {}
         self.effects: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self.hellos: list[tuple[str, str]] = []
+        self.hellos: list[tuple[int, int]] = []
         self.polls = 0
         self.calls: list[str] = []
         self._news = anyio.Event()
@@ -87,8 +87,8 @@ class MemoryDesk:
 
     # ---- the desk
 
-    async def hello(self, run: str, engine: str, version: str) -> dict[str, Any]:
-        self.hellos.append((engine, version))
+    async def hello(self, run: str, pid: int, start: int) -> dict[str, Any]:
+        self.hellos.append((pid, start))
         self.changed()
         return {
             "token": TOKEN,
@@ -137,26 +137,16 @@ class MemoryDesk:
         self.calls.append("events")
         self.changed()
 
-    async def effect_result(
-        self, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
-    ) -> dict[str, Any] | None:
-        self._held(lease)
-        return self.effects.get((lease.turn, tool, str(sorted(arguments.items())), nth))
+    async def effect_result(self, call: ToolCall) -> dict[str, Any] | None:
+        self._held(call.lease)
+        return self.effects.get(_key(call))
 
-    async def effect(
-        self,
-        lease: Lease,
-        tool: str,
-        arguments: dict[str, Any],
-        nth: int,
-        act: Callable[[Any, int], dict[str, Any]],
-    ) -> dict[str, Any]:
-        self._held(lease)
-        key = (lease.turn, tool, str(sorted(arguments.items())), nth)
-        if key not in self.effects:
-            self.effects[key] = act(None, len(self.effects) + 1)
+    async def effect(self, call: ToolCall, act: Callable[[Any, int], dict[str, Any]]) -> dict[str, Any]:
+        self._held(call.lease)
+        if _key(call) not in self.effects:
+            self.effects[_key(call)] = act(None, len(self.effects) + 1)
         self.changed()
-        return self.effects[key]
+        return self.effects[_key(call)]
 
     async def final(self, lease: Lease, final: Final) -> None:
         turn = self.turns.get(lease.turn)
@@ -174,3 +164,7 @@ class MemoryDesk:
         if turn is None or turn.lease != lease or turn.final is not None:
             raise LeaseLost("this attempt no longer holds its turn")
         return turn
+
+
+def _key(call: ToolCall) -> tuple[Any, ...]:
+    return call.lease.turn, call.tool, str(sorted(call.arguments.items())), call.nth

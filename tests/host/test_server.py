@@ -96,8 +96,38 @@ async def test_the_first_hello_fixes_the_runner_and_a_second_ends_the_run(stage:
     async with stage.server() as server:
         assert (await ask(stage, "POST", bodies.HELLO, HELLO))[1]["token"] == TOKEN
         assert server.runner is not None and server.runner.pid == os.getpid()
-        assert await code(stage, "POST", bodies.HELLO, HELLO) == (403, "second_hello")
+        assert stage.desk.hellos == [(os.getpid(), server.runner.started)]
+        body = json.dumps(HELLO).encode()
+        head = f"POST {bodies.HELLO} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        answer = await anyio.to_thread.run_sync(elsewhere, stage, head.encode() + body)
+        assert answer.startswith(b"HTTP/1.1 403") and b"second_hello" in answer
         assert stage.second_hellos == 1 and len(stage.desk.hellos) == 1
+
+
+async def test_a_runner_whose_hello_was_not_answered_says_it_again_until_it_takes_part(stage: Stage) -> None:
+    async with stage.server():
+        assert (await ask(stage, "POST", bodies.HELLO, HELLO))[0] == 200
+        assert (await ask(stage, "POST", bodies.HELLO, HELLO))[1]["token"] == TOKEN
+        stage.desk.submit("hi")
+        assert (await ask(stage, "GET", "/host/v1/turn?wait=1&worker=0"))[0] == 200
+        assert await code(stage, "POST", bodies.HELLO, HELLO) == (403, "second_hello")
+        assert stage.second_hellos == 1 and len(stage.desk.hellos) == 2
+
+
+async def test_a_runner_of_an_earlier_daemon_finds_a_new_socket_and_goes_on_without_a_hello(stage: Stage) -> None:
+    async with stage.server() as first:
+        turn = await live(stage)
+        inode = stage.socket.stat().st_ino
+    assert turn.lease is not None
+    async with stage.server(runner=first.runner, live=[turn.lease]):
+        assert stage.socket.stat().st_ino != inode
+        tool = bodies.TOOLS + "send_message"
+        call = {"schema": 1, "arguments": {"text": "from a child"}, "nth": 0}
+        assert (await ask(stage, "POST", tool, call, BEARER))[0] == 200  # before its runner was heard of
+        assert (await ask(stage, "POST", f"{bodies.TURN}/{turn.id}/final", FINAL))[0] == 200
+    body = b"GET /host/v1/control?wait=0 HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with stage.server(runner=first.runner):
+        assert b"not_the_runner" in await anyio.to_thread.run_sync(elsewhere, stage, body)
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ class Desk:
             groups.add(tx, group, NOW)
             authority = Authority(Role.OWNER)
             runs.begin(
-                tx, run, group, backend="bubblewrap", directory="/nowhere", uid=None, token_hash="",
+                tx, run, group, backend="bubblewrap", directory="/nowhere", uid=None,
                 authority=authority, now=NOW,
             )  # fmt: skip
-            runs.ready(tx, run)
+            runs.ready(tx, run, token_hash="", pid=1, start=1, parallel=4)
 
         self.ledger.tx(work)
 

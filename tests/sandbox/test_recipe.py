@@ -158,7 +158,7 @@ def test_the_filter_belongs_to_the_innermost() -> None:
 
 def test_ours_wins_over_what_the_environment_says() -> None:
     told = recipe.environment(
-        spec(CLAWD_GROUP="other", HOME="/x", TZ="UTC", A="1"), host("/py"), {"A": "2", "PATH": ""}
+        spec(CLAWD_GROUP="other", HOME="/x", TZ="UTC", A="1"), "Asia/Tokyo", {"A": "2", "PATH": ""}, "/py/bin"
     )
     assert told == {
         "A": "2",
@@ -169,7 +169,7 @@ def test_ours_wins_over_what_the_environment_says() -> None:
         "CLAWD_GROUP": "main",
         "CLAWD_RUN": "r1",
     }
-    assert recipe.environment(spec(), host(), {})["TZ"] == "Europe/Berlin"
+    assert recipe.environment(spec(), "Europe/Berlin", {})["TZ"] == "Europe/Berlin"
 
 
 @given(st.lists(values, max_size=5))

@@ -29,9 +29,14 @@ from clawd.control.client import ControlClient
 from clawd.model import Block
 from clawd.sandbox.choose import install_id
 from clawd.sessions import reading
+from tests.dockerd import client
+from tests.engine import Engine
 from tests.system.clone import Clone
+from tests.system.watched import BLOCKED
 
 ROOT = Path(__file__).parents[2]
+GUARD = os.environ.get("CLAWD_GUARD", "50")  # milliseconds that the daemon's event loop may be blocked
+NO_DOCKER = 'backend = "bubblewrap"'
 DEADLINE = 60.0  # seconds for anything that no person waits for by the clock
 
 T = TypeVar("T")
@@ -60,12 +65,17 @@ def _where(rows: list[dict[str, Any]], where: dict[str, Any]) -> list[dict[str, 
 
 
 class Home:
-    """A home, its daemon, and its commands. Everything is asked of the program itself."""
+    """A home, its daemon, and its commands. Everything is asked of the program itself. With an `engine` its sandboxes
+    are containers there; without one they are bubblewrap's, and there is no Engine. `program` is the module that the
+    daemon is in; `may_block` is for a test that blocks its event loop on purpose."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root / "h"
+    def __init__(self, root: Path, engine: Engine | None = None) -> None:
+        self.root, self.engine = root / "h", engine
+        self.backend = "docker" if engine else "bubblewrap"
         self.layout = Layout(self.root)
         self.runtime = root / "r"
+        self.program = "tests.system.watched"
+        self.may_block = False
         self.runtime.mkdir(mode=0o700)
         self.started: list[subprocess.Popen[str]] = []
         self.daemon: subprocess.Popen[str] | None = None
@@ -78,7 +88,9 @@ class Home:
         """Write config.toml; `sandbox` and `more` are TOML lines."""
         text = f'schema = 1\n[claw]\nname = "clawd"\n[model]\nengine = "{engine}"\nscript = "script.json"\n'
         file = self.layout.config_file
-        file.write_text(f'{text}[sandbox]\nbackend = "bubblewrap"\n{sandbox}\n{more}\n')
+        # what is stopped leaves nothing: that containers are kept has tests of its own
+        docker = f'backend = "docker"\nimage = "{self.engine.image}"\nkeep = false' if self.engine else ""
+        file.write_text(f"{text}[sandbox]\n{docker or NO_DOCKER}\n{sandbox}\n{more}\n")
         file.chmod(0o600)
 
     def script(self, *steps: dict[str, Any], sandbox: str = "", more: str = "") -> None:
@@ -102,8 +114,10 @@ class Home:
     # ── commands ──
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("CLAWD_")}
-        return kept | {"PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime)} | more
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("CLAWD_", "DOCKER_"))}
+        host = self.engine.host if self.engine else f"unix://{self.runtime}/no-engine"
+        own = {"PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.runtime), "DOCKER_HOST": host}
+        return kept | own | {"CLAWD_GUARD": GUARD} | more
 
     def command(self, *words: str, module: str = "clawd") -> list[str]:
         return [sys.executable, "-m", module, "--home", str(self.root), *words]
@@ -166,9 +180,11 @@ class Home:
 
     # ── the daemon ──
 
-    def start(self, fault: str | None = None, *, module: str = "clawd", **env: str) -> subprocess.Popen[str]:
-        """Start the daemon and wait until it answers; `module` is the program that it is in."""
-        self.daemon = self.spawn("run", module=module, **({"CLAWD_FAULT": fault} if fault else {}), **env)
+    def start(self, fault: str | None = None, *, module: str | None = None, **env: str) -> subprocess.Popen[str]:
+        """Start the daemon and wait until it answers; `module` is in the place of `program`."""
+        self.daemon = self.spawn(
+            "run", module=module or self.program, **({"CLAWD_FAULT": fault} if fault else {}), **env
+        )
         daemon = self.daemon
 
         def answers() -> bool:
@@ -212,8 +228,8 @@ class Home:
     # ── what runs and what is left ──
 
     def sandboxed(self) -> list[int]:
-        """Every living process of a sandbox of this home: in a mount namespace of its own it sees the home's files, or
-        it is the bwrap around one. What shares our own namespace is no sandbox, whatever is mounted there."""
+        """Every living process of a sandbox of this home: in a mount namespace of its own it sees the group's work,
+        or it is the bwrap around one. What shares our own namespace is no sandbox, whatever is mounted there."""
         tree, ours = f"{self.root}/".encode(), Path("/proc/self/ns/mnt").readlink()
         found, parents, bwraps = set(), {}, set()
         for entry in Path("/proc").iterdir():
@@ -223,7 +239,8 @@ class Home:
                 state, parent = (entry / "stat").read_text().rpartition(") ")[2].split()[:2]
                 parents[int(entry.name)] = int(parent)
                 elsewhere = (entry / "ns" / "mnt").readlink() != ours
-                if state not in "ZX" and elsewhere and tree in (entry / "mountinfo").read_bytes():
+                mounts = (entry / "mountinfo").read_bytes() if state not in "ZX" and elsewhere else b""
+                if tree in mounts and b"/group/work " in mounts:
                     found.add(int(entry.name))
                 if state not in "ZX" and b"bwrap" in (entry / "cmdline").read_bytes().partition(b"\0")[0]:
                     bwraps.add(int(entry.name))
@@ -231,14 +248,31 @@ class Home:
         begun = {pid for pid in bwraps if self.daemon is not None and parents[pid] == self.daemon.pid}
         return sorted(found | around | begun)
 
+    def containers(self) -> list[Any]:
+        """Every container of this home, living or not."""
+        if self.engine is None:
+            return []
+        label = f"clawd.install={install_id(self.root)}"
+        with contextlib.closing(client(self.engine.host)) as docker:
+            return list(docker.containers.list(all=True, filters={"label": label}, ignore_removed=True))
+
     def runner(self, group: str = "main") -> int:
         """The pid of the group's runner."""
         return self._inside(group, rb"runner\.py")
 
     def sandbox_processes(self, group: str = "main") -> tuple[int, int]:
-        """The outermost bwrap of the group's sandbox, and the first process inside."""
-        _, _, outer, _, first, _ = self._sandbox(group)["id"].split(":")
-        return int(outer), int(first)
+        """The process whose end is the sandbox's, seen from outside, and the first one that it started: bwrap and the
+        first process inside, or a container's first process and the one that it waits for."""
+        id = self._sandbox(group)["id"]
+        if self.engine is None:
+            _, _, outer, _, first, _ = id.split(":")
+            return int(outer), int(first)
+        firsts = [each.attrs["State"]["Pid"] for each in self.containers() if each.id.startswith(id[:12])]
+        first = firsts[0] if firsts else 0
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split() if first else []
+        if not children:
+            raise ProcessLookupError(f"the sandbox of {group} ended")
+        return int(first), int(children[0])
 
     def named(self, command: str) -> list[int]:
         """The pids of the processes in sandboxes of this home whose command line is `command`."""
@@ -260,17 +294,19 @@ class Home:
         for pid in self.sandboxed():
             with contextlib.suppress(OSError):
                 line, mounts = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "mountinfo"))
-                if b"bwrap" not in line and re.search(pattern, line) and work in mounts:
+                around = line.partition(b"\0")[0].rpartition(b"/")[2] in (b"bwrap", b"docker-init")
+                if not around and re.search(pattern, line) and work in mounts:
                     return pid
         raise ProcessLookupError(f"no {pattern!r} in a sandbox of {group}")
 
     def left_over(self) -> list[str]:
-        """What a home without a daemon must not have: processes, run directories, cgroups."""
+        """What a home without a daemon must not have: processes, containers, run directories, cgroups."""
         runs = self.runtime / "clawd"
         directories = [str(path) for path in runs.iterdir()] if runs.is_dir() else []
         name = f"clawd-{install_id(self.root)}-"
         cgroups = [at for at, _, _ in os.walk("/sys/fs/cgroup") if Path(at).name.startswith(name)]
-        return [*map(str, self.sandboxed()), *directories, *cgroups]
+        containers = [each.name for each in self.containers()]
+        return [*map(str, self.sandboxed()), *containers, *directories, *cgroups]
 
     def end(self) -> None:
         """End whatever was started here."""
@@ -278,7 +314,16 @@ class Home:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+        for container in self.containers():
+            with contextlib.suppress(Exception):  # somebody else's removal of it is as good
+                container.remove(force=True, v=True)
         until(lambda: not self._kill_sandboxed(), 20)
+
+    def blocked(self) -> list[str]:
+        """What the log says about a blocked event loop, where no test does it on purpose."""
+        files = self.layout.log_file.parent.glob(f"{self.layout.log_file.name}*")
+        lines = (line for file in files for line in file.read_text("utf-8", "replace").splitlines())
+        return [line for line in lines if BLOCKED in line and not self.may_block]
 
     def _kill_sandboxed(self) -> list[int]:
         left = self.sandboxed()
@@ -288,15 +333,18 @@ class Home:
         return left
 
 
+Make = Callable[..., Home]
+
+
 @contextlib.contextmanager
-def homes() -> Iterator[Callable[[], Home]]:
+def homes(engine: Engine | None = None) -> Iterator[Make]:
     """Makes homes that are ended and removed with the block."""
     made: list[Home] = []
     roots: list[Path] = []
 
     def make() -> Home:
         roots.append(Path(tempfile.mkdtemp(prefix="cl")))
-        made.append(Home(roots[-1]))
+        made.append(Home(roots[-1], engine))
         return made[-1]
 
     try:
@@ -304,19 +352,41 @@ def homes() -> Iterator[Callable[[], Home]]:
     finally:
         for home in made:
             home.end()
+        blocked = [line for home in made for line in home.blocked()]
         for root in roots:
             shutil.rmtree(root, ignore_errors=True)
+        assert not blocked, "\n".join(blocked)
+
+
+EACH = ("bubblewrap", pytest.param("docker", marks=pytest.mark.engine))
+BOTH = pytest.mark.parametrize("backend", EACH, indirect=True)
+"""Marks tests whose `home` is tried with each backend; without it, bubblewrap makes the sandboxes."""
+
+
+def chosen(request: pytest.FixtureRequest) -> Engine | None:
+    """The Engine where `request.param` is docker, else None."""
+    if getattr(request, "param", "bubblewrap") == "bubblewrap":
+        return None
+    engine = request.getfixturevalue("engine")
+    assert isinstance(engine, Engine)
+    return engine
 
 
 @pytest.fixture
-def make_home() -> Iterator[Callable[[], Home]]:
+def backend(request: pytest.FixtureRequest) -> Engine | None:
+    """What makes the sandboxes of `home`: this Engine, or bubblewrap."""
+    return chosen(request)
+
+
+@pytest.fixture
+def make_home(backend: Engine | None) -> Iterator[Make]:
     """Makes homes that are ended and removed with the test."""
-    with homes() as make:
+    with homes(backend) as make:
         yield make
 
 
 @pytest.fixture
-def home(make_home: Callable[[], Home]) -> Home:
+def home(make_home: Make) -> Home:
     """One home, with the offline engine and no daemon yet."""
     return make_home()
 

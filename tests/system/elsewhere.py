@@ -20,6 +20,7 @@ from clawd.channel import ChannelLimits, Inbox, NotSent
 from clawd.cli.main import run
 from clawd.model import Incoming, Outgoing
 from clawd.trust import Role
+from tests.system.watched import watch
 
 
 class Mute:
@@ -59,6 +60,7 @@ class Daemon(daemon.Daemon):
 
 
 if __name__ == "__main__":
+    watch()
     daemon.Daemon = Daemon  # type: ignore[misc]
     daemon._role = lambda incoming: Role.OWNER  # nobody is paired before people.toml exists
     sys.exit(run(sys.argv[1:]))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.engine import Engine
 from tests.system.conftest import DEADLINE, Home
 
 PATIENCE = 100.0
@@ -22,11 +23,13 @@ class Ground(Home):
     """`python` runs Python as the home's owner; the caller's own where it is None. `more` is in the environment of
     every process, `before` comes before every command."""
 
-    def __init__(self, root: Path, python: list[str] | None = None) -> None:
+    def __init__(self, root: Path, python: list[str] | None = None, engine: Engine | None = None) -> None:
         self._python = python
         self.more: dict[str, str] = {}
         self.before: list[str] = []
-        super().__init__(root)
+        super().__init__(root, engine)
+        if python:  # another user has a copy of the program, without its tests
+            self.program = "clawd"
         owner = root.stat()
         for path in (self.root, *self.root.rglob("*"), self.runtime):
             os.chown(path, owner.st_uid, owner.st_gid)
@@ -96,11 +99,13 @@ class Ground(Home):
 
 
 @contextmanager
-def ground(python: list[str] | None = None, root: Path | None = None) -> Iterator[Ground]:
+def ground(python: list[str] | None = None, root: Path | None = None, engine: Engine | None = None) -> Iterator[Ground]:
     """A home that is ended and removed with the block."""
     with tempfile.TemporaryDirectory(prefix="cl", ignore_cleanup_errors=True) as name:
-        made = Ground(root or Path(name), python)
+        made = Ground(root or Path(name), python, engine)
         try:
             yield made
         finally:
             made.end()
+            blocked = made.blocked()
+    assert not blocked, "\n".join(blocked)

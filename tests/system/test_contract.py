@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.conftest import Home, call, homes, until
+from tests.system.conftest import EACH, Home, call, chosen, homes, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -219,9 +219,9 @@ class Life:
         return {name: self.home.cli(*words.split(), "--json") for name, words in LOOKS.items()}
 
 
-@pytest.fixture(scope="module")
-def life() -> Iterator[Life]:
-    with homes() as make:
+@pytest.fixture(scope="module", params=EACH)
+def life(request: pytest.FixtureRequest) -> Iterator[Life]:
+    with homes(chosen(request)) as make:
         yield Life(make())
 
 
@@ -261,7 +261,7 @@ def test_every_state_and_every_time_is_one_of_the_contract(life: Life, way: str)
     for block in looks["session show"]:
         assert block["role"] in ("user", "assistant", "tool", "system") and moment(block["ts"])
     for row in looks["sandbox list"]:
-        assert row["limits"] in LIMITS and row["backend"] == "bubblewrap" and moment(row["since"])
+        assert row["limits"] in LIMITS and row["backend"] == life.home.backend and moment(row["since"])
     assert {row["level"] for row in looks["doctor"]} <= set(LEVELS)
     assert looks["config check"] == {"ok": True, "errors": []}
 
@@ -332,7 +332,12 @@ def test_a_reply_has_every_field(life: Life) -> None:
     value = printed(life.chats["reply"])
     check(value, shape(CONTRACT["chat"]))
     assert (value["reply"], value["session"], value["group"]) == ("hi there", "terminal:main", "main")
-    assert (value["engine"], value["backend"], value["attempt"], value["error"]) == ("offline", "bubblewrap", 1, None)
+    assert (value["engine"], value["backend"], value["attempt"], value["error"]) == (
+        "offline",
+        life.home.backend,
+        1,
+        None,
+    )
     assert isinstance(value["turn"], int) and value["ms"] >= 0 and value["files"] == []
     assert life.chats["reply"].stderr == ""
 
@@ -356,7 +361,7 @@ def test_what_was_not_answered_exits_1_with_an_error(life: Life, name: str) -> N
 def test_a_failed_turn_says_what_broke_and_what_can_be_done(life: Life) -> None:
     value = printed(life.chats["failed"], code=1)
     assert value["error"] == "the model broke" and "clawd messages retry 3" in value["reply"]
-    assert (value["engine"], value["backend"], value["attempt"]) == ("scripted", "bubblewrap", 3)
+    assert (value["engine"], value["backend"], value["attempt"]) == ("scripted", life.home.backend, 3)
 
 
 def test_a_message_whose_reply_came_too_late_is_answered_all_the_same(life: Life) -> None:
@@ -590,10 +595,10 @@ def test_everything_explains_itself(plain: Home) -> None:
 # ── the daemon, and commands beside it ──
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Home]:
-    """A home with a running daemon."""
-    with homes() as make:
+@pytest.fixture(scope="module", params=EACH)
+def served(request: pytest.FixtureRequest) -> Iterator[Home]:
+    """A home with a running daemon, with each backend."""
+    with homes(chosen(request)) as make:
         home = make()
         home.start()
         yield home

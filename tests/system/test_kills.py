@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from clawd.commands import looking
-from tests.system.conftest import DEADLINE, Home, call, until
+from tests.system.conftest import BOTH, DEADLINE, Home, call, until
 
 STEPS = (call("send_message", text="half of {message}"), {"text": "re {message}"})
 SAID = [
@@ -24,6 +24,13 @@ POINTS = ("received", "claimed", "step", "answered", "sending", "sent", "deliver
 PASSAGES = (*POINTS, "step:2", "sending:2", "sent:2", "delivered:2")
 
 
+def on_both(points: tuple[str, ...], docker: tuple[str, ...]) -> pytest.MarkDecorator:
+    """Every point with bubblewrap; with Docker those that find its sandbox in another state."""
+    cases = [("bubblewrap", point) for point in points]
+    cases += [pytest.param("docker", point, marks=pytest.mark.engine) for point in docker]
+    return pytest.mark.parametrize(("backend", "point"), cases, indirect=["backend"])
+
+
 def answered_once(home: Home, *, attempt: int = 1) -> None:
     """The message `one` was answered by one turn, visibly once, and stands in its session once."""
     [message] = home.settled(1)
@@ -34,10 +41,10 @@ def answered_once(home: Home, *, attempt: int = 1) -> None:
     assert home.said() == SAID
 
 
-@pytest.mark.parametrize("passage", PASSAGES)
-def test_a_daemon_killed_at_any_point_goes_on_after_its_restart(home: Home, passage: str) -> None:
+@on_both(PASSAGES, ("claimed", "step:2", "answered", "delivered:2"))
+def test_a_daemon_killed_at_any_point_goes_on_after_its_restart(home: Home, point: str) -> None:
     home.script(*STEPS)
-    home.start(f"kill@{passage}")
+    home.start(f"kill@{point}")
     waiting = home.chat("-m", "one")
     assert home.wait() == -signal.SIGKILL
     home.start()
@@ -46,7 +53,7 @@ def test_a_daemon_killed_at_any_point_goes_on_after_its_restart(home: Home, pass
     answered_once(home)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@on_both(POINTS, ("claimed", "answered", "recorded"))
 def test_a_chat_whose_own_daemon_is_killed_gets_its_reply(home: Home, point: str) -> None:
     home.script(*STEPS)
     done = home.cli("chat", "-m", "one", CLAWD_FAULT=f"kill@{point}")
@@ -96,6 +103,7 @@ def standing(moment: str | None) -> tuple[dict[str, object], ...]:
     )
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("victim", "moment"),
     [*((victim, moment) for victim in (runner, outer) for moment in MOMENTS), (first, "in its tool")],
@@ -124,6 +132,7 @@ def test_a_turn_whose_sandbox_is_killed_goes_on_after_its_steps(
     assert [each["state"] for each in home.deliveries()] == ["sent", "sent"]
 
 
+@BOTH
 def test_a_poison_message_fails_after_three_attempts_and_blocks_nobody(home: Home) -> None:
     home.script({"error": "the model fell over"}, {"text": "re {message}"})
     home.start()

@@ -16,7 +16,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from clawd.control.client import ConnectionLost, ControlClient, NoDaemon
-from tests.system.conftest import Home, call, until
+from tests.system.conftest import BOTH, Home, call, until
 
 SEED = 20261
 GROUPS = [f"g{n}" for n in range(5)]
@@ -81,7 +81,7 @@ def unfinished(home: Home, **where: str) -> list[dict[str, Any]]:
 
 
 def strike(home: Home, victim: str, chance: random.Random) -> None:
-    """Kill one: the daemon, or a runner or a bwrap of a group. A turn bears three faults of its own, so that one that
+    """Kill one: the daemon, or a runner or a sandbox of a group. A turn bears three faults of its own, so that one that
     bore two is spared."""
     if victim == "daemon":
         home.kill()
@@ -102,13 +102,14 @@ def strike(home: Home, victim: str, chance: random.Random) -> None:
     until(struck)
 
 
+@BOTH
 @pytest.mark.timeout(300)
 def test_fifty_kills_lose_nothing_and_double_nothing(home: Home) -> None:
     home.script(call("send_message", text="got {message}"), {"text": "re {message}", "delay_s": 0.03})
     for group in GROUPS:
         home.json("groups", "add", group)
     chance = random.Random(SEED)
-    victims = ["daemon"] * 20 + ["runner"] * 15 + ["bwrap"] * 15
+    victims = ["daemon"] * 20 + ["runner"] * 15 + ["sandbox"] * 15
     chance.shuffle(victims)
     said: dict[str, list[str]] = {group: [] for group in GROUPS}
     home.start()

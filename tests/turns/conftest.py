@@ -4,9 +4,9 @@ ends, and their runners are tasks that play turns as the test says."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.context.compose import Composer
 from clawd.errors import LeaseLost, SandboxUnavailable
 from clawd.files import Blobs
+from clawd.ids import new_id
 from clawd.ledger import ends, groups, inbound, queries, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
@@ -30,7 +31,8 @@ from clawd.trust import Role, origin_of
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
-from clawd.turns.runs import Run, Runs
+from clawd.turns.run import Run
+from clawd.turns.runs import Runs
 
 NOW = "2026-12-01T09:00:00.000+00:00"
 PATIENCE = 10.0
@@ -45,71 +47,129 @@ class PushedClock:
         self.ahead = 0.0
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return datetime.now(UTC) + timedelta(seconds=self.ahead)
 
     def monotonic(self) -> float:
         return time.monotonic() + self.ahead
 
 
 class Box:
-    """A sandbox that is nothing but its end."""
+    """A sandbox that is nothing but its end. `doing` is what each of its runner's workers has; it outlives a daemon."""
 
-    limits, backend, pausable = "rlimit", "bubblewrap", False
+    limits = "rlimit"
 
     def __init__(self, maker: BoxBackend, spec: RunSpec) -> None:
         self.maker, self.spec, self.run = maker, spec, spec.run
+        self.backend, self.pausable = maker.name, maker.pausable
         self.id = self.handle = f"box:{spec.run}"
         self._gone = anyio.Event()
-        self.reason = ""
+        self.exit = Exit(1, "was ended")
+        self.frozen = self.greeted = False
+        self.calls: list[str] = []
+        self.doing: dict[int, tuple[Lease, Offer]] = {}
 
     @property
     def alive(self) -> bool:
         return not self._gone.is_set()
 
-    def end(self, reason: str) -> None:
-        self.reason = self.reason or reason
+    def end(self, reason: str, *, outside: bool = False) -> None:
+        if self.alive:
+            self.exit = Exit(1, reason, outside)
         self._gone.set()
 
     async def wait(self) -> Exit:
         await self._gone.wait()
-        return Exit(1, self.reason)
+        return self.exit
 
     async def kill(self) -> Exit:
+        self.calls.append("kill")
+        if self.alive:
+            self.maker.answer()
         if self.alive and self.maker.immortal:
             raise SandboxUnavailable(f"the sandbox of {self.spec.group} does not end")
         self.end("was ended")
         return await self.wait()
 
+    async def pause(self) -> None:
+        self.calls.append("pause")
+        await self.maker.slow()
+        self.maker.answer()
+        self.frozen = True
+
+    async def unpause(self) -> None:
+        self.calls.append("unpause")
+        await self.maker.slow()
+        self.maker.answer()
+        if self.maker.stiff:
+            raise SandboxUnavailable(self.maker.stiff)
+        self.frozen = False
+
+    async def execute(self, argv: list[str], environment: Mapping[str, str], streams: Sequence[int]) -> int:
+        assert not self.frozen
+        await self.maker.slow()
+        return 0
+
 
 class BoxBackend:
-    """Makes boxes, as long as there is no `trouble`; they cannot be killed while it is `immortal`."""
+    """Makes boxes, as long as there is no `trouble`; they cannot be killed while it is `immortal`. While it is `away`
+    it answers nothing; `stiff` boxes cannot be unpaused; with a `slowly` what is asked of a box waits for that. It
+    outlives daemons, and its boxes can be adopted when they are pausable."""
 
-    def __init__(self, started: Callable[[Box], None]) -> None:
+    name = "bubblewrap"
+
+    def __init__(self, pausable: bool = False) -> None:
         self.boxes: list[Box] = []
         self.trouble: str | None = None
+        self.away: str | None = None
+        self.stiff: str | None = None
+        self.slowly: anyio.Event | None = None
         self.immortal = False
-        self._started = started
+        self.pausable = pausable
+        self.sweeps: list[tuple[set[str], set[str]]] = []
+        self.started: Callable[[Box], None] = lambda box: None
+
+    def answer(self) -> None:
+        if self.away:
+            raise SandboxUnavailable(self.away)
+
+    async def slow(self) -> None:
+        if self.slowly is not None:
+            await self.slowly.wait()
 
     async def check(self, image: str = "") -> str:
+        self.answer()
         if self.trouble:
             raise SandboxUnavailable(self.trouble)
-        return "bubblewrap"
+        return self.name
 
     async def start(self, spec: RunSpec) -> Box:
+        self.answer()
         if self.trouble:
             raise SandboxUnavailable(self.trouble)
         box = Box(self, spec)
         self.boxes.append(box)
-        self._started(box)
+        self.started(box)
         return box
 
-    async def sweep(self, left: list[LeftOver], ours: Collection[str] = ()) -> list[str]:
+    async def adopt(self, left: LeftOver, spec: RunSpec) -> Box | None:
+        self.answer()
+        for box in self.boxes:
+            if box.alive and box.handle == left.handle and box.pausable:
+                box.frozen = False
+                self.started(box)
+                return box
+        return None
+
+    async def sweep(self, left: Iterable[LeftOver], ours: Collection[str] = ()) -> list[str]:
+        self.answer()
+        runs = {each.run for each in left}
+        self.sweeps.append((runs, set(ours)))
         if self.immortal:
             return []
         for box in self.boxes:
-            if box.run in [each.run for each in left]:
+            if box.alive and box.run not in ours:
                 box.end("was swept away")
-        return [each.run for each in left]
+        return list(runs)
 
     def alive(self) -> list[str]:
         return [box.spec.group for box in self.boxes if box.alive]
@@ -118,7 +178,9 @@ class BoxBackend:
 class Ground:
     """One life of the rooms of turns. `play` is what a runner's worker does with a turn; `workers` how many it has."""
 
-    def __init__(self, path: Path, tasks: anyio.abc.TaskGroup, max_live: int, play: Play, workers: int) -> None:
+    def __init__(
+        self, path: Path, tasks: anyio.abc.TaskGroup, max_live: int, play: Play, workers: int, backend: BoxBackend
+    ) -> None:
         self.home = Home(path / "home")
         self.home.create()
         self.home.config_file.write_text('schema = 1\n[claw]\nname = "t"\n')
@@ -142,7 +204,8 @@ class Ground:
             max_live=lambda: max_live,
             warm_seconds=lambda group: self.warm,
         )
-        self.backend = BoxBackend(self._started)
+        self.backend = backend
+        backend.started = self._started
         self.dispatcher.runs = Runs(
             self.home,
             path / "run",
@@ -170,7 +233,6 @@ class Ground:
             text_limit=lambda channel: 4000,
             parallel=lambda: self.workers,
         )
-        self._count = 0
 
     # ── runners ──
 
@@ -181,21 +243,29 @@ class Ground:
         """A runner lives as long as its box."""
         async with anyio.create_task_group() as tasks:
             if self.workers:
-                await self.counter.hello(box.run, "offline", "1")
+                await self.until(lambda: self.dispatcher.run_of(box.run))
+                if not box.greeted:
+                    await self.counter.hello(box.run, 1, 1)
+                    box.greeted = True
                 for number in range(self.workers):
-                    tasks.start_soon(self._work, box.run, number)
+                    tasks.start_soon(self._work, box, number)
             await box.wait()
             tasks.cancel_scope.cancel()
 
-    async def _work(self, run: str, number: int) -> None:
-        while self.dispatcher.run_of(run):
-            try:
-                offer = await self.counter.next_turn(run, number, 60.0)
-            except LeaseLost:  # its run is over, or just ending
-                return
-            if offer is not None:
-                with suppress(LeaseLost):
-                    await self.play(self, Lease(run, offer.turn, offer.attempt, number), offer)
+    async def _work(self, box: Box, number: int) -> None:
+        while self.dispatcher.run_of(box.run):
+            if number not in box.doing:
+                try:
+                    offer = await self.counter.next_turn(box.run, number, 60.0)
+                except LeaseLost:  # its run is over, or just ending
+                    return
+                if offer is None:
+                    continue
+                assert not box.frozen
+                box.doing[number] = Lease(box.run, offer.turn, offer.attempt, number), offer
+            with suppress(LeaseLost):
+                await self.play(self, *box.doing[number])
+            box.doing.pop(number, None)
 
     # ── what tests do ──
 
@@ -203,8 +273,7 @@ class Ground:
         self, group: str = "main", *, session: str | None = None, role: Role = Role.OWNER, text: str = "hi"
     ) -> int:
         """A message, durable and told of; gives its number."""
-        self._count += 1
-        incoming = Incoming("terminal", group, f"p{self._count}", str(role), (text,), datetime.now(UTC))
+        incoming = Incoming("terminal", group, new_id(), str(role), (text,), datetime.now(UTC))
 
         def work(tx: Transaction) -> int:
             groups.add(tx, group, NOW)
@@ -221,7 +290,7 @@ class Ground:
         """The group's run, once it is ready. One without workers says hello here."""
         run: Run = await self.until(lambda: (run := self.dispatcher.active.get(group)) and run.sandbox and run)
         if not self.workers and not run.ready.is_set():
-            await self.counter.hello(run.id, "offline", "1")
+            await self.counter.hello(run.id, 1, 1)
         await run.ready.wait()
         return run
 
@@ -266,6 +335,11 @@ class Ground:
             self.dispatcher.stop_live(turn)
         return live
 
+    def crash(self) -> None:
+        """As if this daemon were gone at once: it does nothing more to its sandboxes, and says nothing of them."""
+        for run in self.dispatcher.active.values():
+            run.left = True
+
     def pass_time(self, seconds: float) -> None:
         """Push the clock ahead, and have every run looked at."""
         self.clock.ahead += seconds
@@ -298,14 +372,23 @@ async def answer(ground: Ground, lease: Lease, offer: Offer) -> None:
 
 
 @asynccontextmanager
-async def opened(path: Path, *, max_live: int = 4, play: Play = answer, workers: int = 4) -> AsyncIterator[Ground]:
+async def opened(
+    path: Path,
+    *,
+    max_live: int = 4,
+    play: Play = answer,
+    workers: int = 4,
+    backend: BoxBackend | None = None,
+) -> AsyncIterator[Ground]:
     with anyio.fail_after(6 * PATIENCE):
         async with anyio.create_task_group() as tasks:
-            ground = Ground(path, tasks, max_live, play, workers)
+            ground = Ground(path, tasks, max_live, play, workers, backend or BoxBackend())
             with ground.signals.subscribe() as ground._news:
                 try:
                     yield ground
                     assert ground.failures == []
+                    if backend is not None:  # it outlives this daemon
+                        ground.crash()
                 finally:
                     tasks.cancel_scope.cancel()
     ground.ledger.close()

@@ -11,6 +11,7 @@ from clawd.errors import LeaseLost
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Transaction
 from clawd.model import Final, Lease, Offer
+from clawd.turns.desk import ToolCall
 from tests.turns.conftest import opened
 
 pytestmark = pytest.mark.anyio
@@ -189,7 +190,9 @@ async def test_an_effect_is_answer_enough(tmp_path: Path) -> None:
             return {"queued": "message"}
 
         for _ in range(2):
-            assert await ground.counter.effect(lease, "send_message", {"text": "x"}, 0, act) == {"queued": "message"}
+            assert await ground.counter.effect(ToolCall(lease, "send_message", {"text": "x"}, 0), act) == {
+                "queued": "message"
+            }
         await ground.counter.final(lease, Final(""))
         await ground.until_state(message, "answered")
 

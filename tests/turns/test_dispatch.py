@@ -11,7 +11,7 @@ from clawd.errors import SandboxUnavailable
 from clawd.ledger import runs as run_rows
 from clawd.model import Final, Lease, Offer
 from clawd.trust import Role
-from clawd.turns import dispatch, watch
+from clawd.turns import dispatch, reconcile, watch
 from clawd.turns.slots import TURNS_A_TERM
 from clawd.turns.watch import Watch
 from tests.turns.conftest import Ground, answer, opened
@@ -249,7 +249,7 @@ async def test_a_look_that_fails_leaves_the_leases_watched(tmp_path: Path, monke
 async def test_turns_of_a_sandbox_that_does_not_end_wait_until_it_is_known_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "RECONCILE_S", 0.02)
+    monkeypatch.setattr(reconcile, "RECONCILE_S", 0.02)
     async with opened(tmp_path, play=beat) as ground:
         message = await ground.accept()
         run = await ground.run()
@@ -286,13 +286,13 @@ async def test_a_turn_that_nobody_gave_back_is_given_back_by_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A defect at the end of a run leaves neither its group nor its turn stuck."""
-    monkeypatch.setattr(dispatch, "RECONCILE_S", 0.02)
+    monkeypatch.setattr(reconcile, "RECONCILE_S", 0.02)
     async with opened(tmp_path, play=beat) as ground:
         message = await ground.accept()
         run = await ground.run()
         await ground.until(lambda: run.live)
 
-        async def fail(run: object, why: object) -> None:
+        async def fail(*_: object) -> None:
             raise RuntimeError("a defect")
 
         monkeypatch.setattr(ground.dispatcher, "_give_back", fail)
@@ -360,7 +360,7 @@ async def test_a_sandbox_that_ends_at_once_holds_its_group_and_no_other(tmp_path
         assert "again and again" in (await ground.notices())[0]
         ground.workers = 1
         await ground.recorded(await ground.accept("other"))
-        assert ground.dispatcher._holding.keys() == {"main"}
+        assert ground.dispatcher.holds.reasons.keys() == {"main"}
 
 
 async def test_a_check_that_fails_otherwise_holds_a_group_no_longer_than_it_fails(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""`clawd image build`: the image that containers are made from, and a group's own with its packages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from clawd.cli.page import cell, console, give, say
+from clawd.config.home import Home
+from clawd.config.live import LiveConfig
+from clawd.errors import NotBuilt, UsageError
+
+_SECONDS = 900.0  # without a word from the Engine: a step of a build may be silent for long
+
+
+def build(options: Namespace, home: Home) -> int:
+    """Build what `[sandbox] image` names; with --group also what the group's packages make of it."""
+    from clawd.commands.looking import check_group
+    from clawd.resources import shipped
+    from clawd.sandbox import image
+    from clawd.sandbox.engine import find_engine
+
+    if options.target != "agent":
+        raise NotBuilt(f"the target {options.target} is not built yet")
+    check_group(home, options.group)
+    config = LiveConfig(home, dict(os.environ))
+    settings = config.for_group(options.group).sandbox if options.group else config.current.sandbox
+    packages = sorted(set(settings.packages)) if options.group else []
+    if packages and not options.yes:
+        _confirm(options.group, packages)
+    engine, containers = find_engine(config.current.sandbox.docker_host, dict(os.environ)), shipped("containers")
+    made = name = settings.image
+    with _progress() as tell:
+        id = engine.run(lambda client: image.build_agent(client, containers, made, options.base, tell), _SECONDS)
+        if packages:
+            name = image.image_for(settings, options.group)
+            id = engine.run(lambda client: image.build_packages(client, made, name, packages, tell), _SECONDS)
+    if options.json:
+        give({"image": name, "id": id, "group": options.group, "packages": packages}, True)
+    else:
+        say(f"{name} is built: new sandboxes are made from it")
+    return 0
+
+
+def _confirm(group: str, packages: list[str]) -> None:
+    say(f"group {group} asks for these Debian packages in its image:")
+    for package in packages:
+        say(f"  {package}")
+    sys.stderr.write("Install them? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was built: there was no yes", hint="--yes does not ask")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], Any]]:
+    """Where lines of progress go: a terminal shows the last one, anything else the steps."""
+    if not sys.stderr.isatty():
+        yield lambda line: say(line) if line.startswith("Step ") or line.endswith("…") else None
+        return
+    with console(stderr=True).status("building …") as status:
+        yield lambda line: status.update(cell(line)[: console(stderr=True).width - 3])

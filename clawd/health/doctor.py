@@ -1,0 +1,172 @@
+"""The checks, each on its own, and those of the home, its config and its ledger."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+from clawd import __version__
+from clawd.config.group import not_built
+from clawd.config.home import Home, group_folders
+from clawd.config.load import check_file, load_config, load_group, merged
+from clawd.config.schema import Config
+from clawd.errors import ClawdError, SandboxUnavailable
+from clawd.health import groups, machine, remains
+from clawd.health.findings import Finding, finding, read_ledger
+from clawd.ledger import groups as group_rows
+from clawd.ledger import queries, runs
+from clawd.ledger.db import Ledger, Transaction
+from clawd.resources import shipped
+from clawd.sandbox import examine, probe
+from clawd.sandbox.choose import install_id
+from clawd.sandbox.engine import find_engine
+from clawd.sandbox.image import image_for
+from clawd.sandbox.probe import Check
+
+
+def doctor(home: Home) -> list[Finding]:
+    """Every check, each on its own: one that fails is a finding, not the end."""
+    findings = []
+    for check in CHECKS:
+        try:
+            findings += list(check(home))
+        except Exception as error:
+            name = check.__name__.strip("_").replace("_", " ")
+            findings.append(finding(name, "error", *_said(error)))
+    return findings
+
+
+def _said(error: Exception) -> tuple[str, str | None]:
+    """The sentence and the command of a check that failed itself."""
+    if isinstance(error, ClawdError):
+        return error.message, error.hint
+    return (str(error) if isinstance(error, OSError) else f"this could not be looked at ({type(error).__name__})"), None
+
+
+def _home(home: Home) -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield finding("clawd", "ok", f"clawd {__version__} on Python {version}")
+    if not home.root.is_dir():
+        yield finding("home", "error", f"there is no home at {home.root}", f"clawd init {home.root}")
+        return
+    yield finding("home", "ok", str(home.root))
+    for directory in (home.state, home.groups):
+        if not directory.exists():
+            continue
+        status = directory.stat()
+        if status.st_uid != os.geteuid():
+            yield finding("rights", "error", f"{directory} belongs to another user", f"chown -R $USER {directory}")
+        elif stat.S_IMODE(status.st_mode) & 0o077:
+            yield finding("rights", "error", f"others can look into {directory}", f"chmod 700 {directory}")
+
+
+def _config(home: Home) -> Iterator[Finding]:
+    files = [home.config_file, *sorted(home.groups.glob("*/group.toml"))]
+    sound = True
+    for file in files:
+        if not file.exists():
+            continue
+        for error in check_file(file)["errors"]:
+            sound = False
+            where = file.parent.relative_to(home.root) / error["where"]
+            message = f"{where}: {error['what']} ({error['hint']})"
+            yield finding("config", "error", message, f"clawd config check {file}")
+    if not sound:
+        return
+    config = load_config(home, dict(os.environ))
+    yield finding("config", "ok", "config.toml and every group.toml are understood")
+    for name in not_built(config):
+        yield finding("config", "warn", f"{name} is accepted, but what it configures is not built yet")
+    for group in sorted(home.groups.glob("*/group.toml")):
+        for name in not_built(load_group(home, group.parent.name)):
+            yield finding("config", "warn", f"{name} in {group} is accepted, but not built yet")
+
+
+def _sandbox(home: Home) -> Iterator[Finding]:
+    """What makes sandboxes. Where the Engine does, bubblewrap may be missing."""
+    try:
+        config = load_config(home, dict(os.environ))
+    except ClawdError:  # another finding says so
+        config = Config()
+    wanted, usable = config.sandbox.backend, False
+    if wanted != "bubblewrap":
+        for line in _engine(home, config):
+            usable |= line.check == "image" and line.level == "ok"
+            yield finding(line.check, line.level, line.message, line.command)
+    if wanted != "docker":
+        for line in probe.doctor(install_id(home.root), shipped("containers/agent")):
+            level = "warn" if usable and line.level == "error" else line.level
+            yield finding(line.check, level, line.message, line.command)
+
+
+def _engine(home: Home, config: Config) -> list[Check]:
+    chosen, images = config.sandbox.backend == "docker", {image_for(config.sandbox, ""): ""}
+    for folder in group_folders(home):
+        with suppress(ClawdError):  # its config is another finding
+            table = merged(config, load_group(home, folder)).sandbox
+            images.setdefault(image_for(table, folder), folder if table.packages else "")
+    try:
+        engine = find_engine(config.sandbox.docker_host, os.environ)
+        if not chosen and not engine.present():
+            return [Check("engine", "ok", "there is no Docker Engine; bubblewrap makes the sandboxes")]
+        seen = examine.look(engine, images, install_id(home.root))
+    except SandboxUnavailable as error:
+        return [Check("engine", "error" if chosen else "warn", *_said(error))]
+    alive = set(read_ledger(home, lambda tx: [row["id"] for row in runs.alive(tx)]) or ())
+    return list(examine.judge(seen, engine.host, shipped("containers/agent"), images, alive, chosen=chosen))
+
+
+def _ledger(home: Home) -> Iterator[Finding]:
+    if not home.ledger_file.exists():
+        yield finding("ledger", "ok", "none yet: it is made with the first message")
+        return
+    ledger = Ledger.read_only(home.ledger_file)
+    try:
+        yield from ledger.tx(_read_ledger)
+        for row in ledger.tx(group_rows.every):
+            if not home.group(row.folder).root.is_dir():
+                message = f"groups/{row.folder} is gone; it is made again with the group's next message"
+                yield finding("groups", "warn", message)
+    finally:
+        ledger.close()
+
+
+def _read_ledger(tx: Transaction) -> list[Finding]:
+    verdict = tx.one("PRAGMA integrity_check(1)")
+    if verdict is None or verdict[0] != "ok":
+        return [
+            finding("ledger", "error", f"the ledger is damaged: {verdict and verdict[0]}", "clawd doctor --recover")
+        ]
+    counts = queries.turn_counts(tx)
+    found = [finding("ledger", "ok", f"sound; {counts['queued']} turns wait, {counts['running']} run")]
+    if counts["held"]:
+        reasons = {row["held"] for row in tx.all("SELECT held FROM turn WHERE state = 'held'")}
+        found.append(finding("turns", "warn", f"{counts['held']} turns are held: {'; '.join(sorted(reasons))}"))
+    failed = tx.all("SELECT seq FROM inbound WHERE state = 'failed' ORDER BY seq DESC LIMIT 3")
+    found += [
+        finding("messages", "warn", f"message {row['seq']} failed", f"clawd messages retry {row['seq']}")
+        for row in failed
+    ]
+    lost = tx.all("SELECT id, channel, chat, error FROM delivery WHERE state = 'failed' ORDER BY id DESC LIMIT 3")
+    for row in lost:
+        where = f"delivery {row['id']} to {row['channel']}:{row['chat']}"
+        found.append(finding("deliveries", "warn", f"{where} failed: {row['error']}", "clawd deliveries list"))
+    return found
+
+
+CHECKS = (
+    _home,
+    _config,
+    _sandbox,
+    machine.disk,
+    machine.clock,
+    machine.locale,
+    machine.file_limit,
+    remains.daemon,
+    _ledger,
+    groups.files,
+    groups.work,
+)

@@ -1,0 +1,80 @@
+"""Opens the socket of each run. The HTTP server is imported with the first one, beside the loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from clawd.clock import Clock, rfc3339
+from clawd.files import Blobs
+from clawd.host.peer import Peer
+from clawd.ledger import deliveries, turns
+from clawd.ledger.db import Transaction
+from clawd.ledger.deliveries import Address
+from clawd.model import Lease
+from clawd.turns.counter import Counter
+from clawd.turns.run import Run
+
+
+class Sockets:
+    """`open` serves a run from here on; `on_second_hello` hears of a run whose runner is played by another."""
+
+    def __init__(
+        self,
+        counter: Counter,
+        clock: Clock,
+        blobs: Path,
+        text_limit: Callable[[str], int],
+        on_second_hello: Callable[[Run], None],
+    ) -> None:
+        self._counter, self._clock, self._blobs = counter, clock, blobs
+        self._text_limit, self._on_second_hello = text_limit, on_second_hello
+
+    @asynccontextmanager
+    async def open(self, run: Run) -> AsyncIterator[None]:
+        server, tools = await anyio.to_thread.run_sync(_import)
+        uid = os.geteuid() if run.spec.uid is None else run.spec.uid
+
+        def context(lease: Lease) -> Any:
+            return tools.ToolContext(lease, run.spec.work, Blobs(self._blobs), partial(self._enqueue, lease.turn))
+
+        async with server.HostServer(
+            run.id,
+            run.spec.socket_directory / "s",
+            owns=lambda pid: run.sandbox.owns(pid) if run.sandbox else None,
+            uid=run.spec.uid,
+            desk=self._counter,
+            tools=tools.built_in(),
+            context=context,
+            token_ok=self._counter.knows,
+            on_second_hello=lambda: self._on_second_hello(run),
+            runner=Peer(run.runner[0], uid, run.runner[1]) if run.runner else None,
+            live=[Lease(run.id, live.turn, live.attempt, live.worker) for live in run.live.values()],
+        ):
+            yield
+
+    def _enqueue(self, turn: int, tx: Transaction, effect: int, **what: Any) -> None:
+        """A host tool's delivery to its turn's own chat."""
+        row = turns.get(tx, turn)
+        deliveries.enqueue(
+            tx,
+            Address.of(row),
+            session=row["session"],
+            turn=turn,
+            effect=effect,
+            now=rfc3339(self._clock.now()),
+            limit=self._text_limit(row["channel"]),
+            **what,
+        )
+
+
+def _import() -> tuple[Any, Any]:
+    from clawd.host import server, tools
+
+    return server, tools

@@ -1,0 +1,34 @@
+"""The daemon under the guard of the event loop (tests/blocking.py), from the moment that it is ready: with CLAWD_GUARD
+set, to the limit in milliseconds, what blocks its loop is an error in its log. A home's fixture looks for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+from clawd import daemon
+from clawd.cli.main import run
+from tests.blocking import Guard
+
+BLOCKED = "the event loop was blocked"
+
+
+def watch() -> None:
+    """Have every daemon of this process watched."""
+    limit = os.environ.get("CLAWD_GUARD")
+    if not limit:
+        return
+    ready = daemon.Daemon._until_ended
+
+    async def watched(self: daemon.Daemon, *arguments: Any) -> None:
+        Guard(logging.getLogger(__name__).error, lenient=False, limit=float(limit) / 1000).install()
+        await ready(self, *arguments)
+
+    daemon.Daemon._until_ended = watched  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    watch()
+    sys.exit(run(sys.argv[1:]))
