@@ -3,6 +3,7 @@ disk, is flat. The sandboxes are objects, the platform is a stand-in; all else i
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import os
@@ -172,16 +173,28 @@ async def live_a_day(life: Life, day: int) -> None:
     await life.settle()
 
 
+class Malloc(ctypes.Structure):
+    """glibc's own account, in bytes."""
+
+    _NAMES = (
+        *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+        *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+    )
+    _fields_ = [(name, ctypes.c_size_t) for name in _NAMES]
+
+
 def measured(home: Home) -> dict[str, float]:
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = Malloc
+    account = libc.mallinfo2()
     sizes = {
         name: sum(path.stat().st_size for path in home.state.glob(pattern))
         for name, pattern in (("ledger", "ledger.db*"), ("blobs", "blobs/*"), ("logs", "logs/*"))
     }
     return {
         "blocks": sys.getallocatedblocks(),  # of small objects
-        "resident": pages * os.sysconf("SC_PAGE_SIZE"),
+        "allocated": account.uordblks + account.hblkhd,  # by all else; the resident pages hold what malloc keeps, too
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "threads": sum(not each.name.startswith("AnyIO worker") for each in threading.enumerate()),  # these come and go
         **sizes,
