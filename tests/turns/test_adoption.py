@@ -262,7 +262,7 @@ async def test_an_engine_that_goes_away_in_mid_turn_costs_no_attempt(tmp_path: P
     async with opened(tmp_path, backend=backend, play=hang) as ground:
         message = await ground.accept()
         run = await ground.run()
-        await ground.until(lambda: run.live)
+        await ground.until(lambda: [live for live in run.live.values() if live.confirmed])
         backend.away = "the Engine does not answer"
         ground.pass_time(61)  # nothing is heard of the runner, and it cannot be killed
         await ground.until(run.gone.is_set)
