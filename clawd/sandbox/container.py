@@ -19,7 +19,7 @@ import anyio
 
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import attach, hardening, recipe, running
-from clawd.sandbox.engine import Engine
+from clawd.sandbox.engine import Engine, NotThere
 from clawd.sandbox.processes import Process, boot, descends, process
 from clawd.sandbox.protocol import BackendName, Exit, LimitsKind, RunSpec, SandboxLimits
 
@@ -186,13 +186,16 @@ class DockerSandbox:
         finally:
             os.close(self._handle)
         self._dead.set()
-        code, memory = None, False
+        code, memory, away = None, False, True
         with anyio.move_on_after(TIDY_SECONDS):  # what the Engine does not do now is the sweep's
-            with contextlib.suppress(SandboxUnavailable):
+            try:
                 code, memory, self.log = await self._engine.call(last_words(self.id), TIDY_SECONDS)
+                away = False
+            except SandboxUnavailable as error:
+                away = isinstance(error, NotThere)
             with contextlib.suppress(SandboxUnavailable):
                 await self._engine.call(removed(self.id), TIDY_SECONDS)
-        return Exit(code, reason_of(code, self._ended, memory, self.log, self._spec.limits))
+        return Exit(code, reason_of(code, self._ended, memory, self.log, self._spec.limits), outside=away)
 
 
 def reason_of(code: int | None, ended: bool, memory: bool, log: str, bounds: SandboxLimits) -> str:
