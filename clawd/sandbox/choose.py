@@ -46,6 +46,8 @@ class Chosen:
         return await (await self._for(spec.image)).start(spec)
 
     async def adopt(self, left: LeftOver, spec: RunSpec) -> Sandbox | None:
+        if self._wanted not in ("auto", left.backend):  # the config has changed since
+            return None
         return await self._named(left.backend).adopt(left, spec)
 
     async def sweep(self, left: Iterable[LeftOver], ours: Collection[str] = ()) -> list[str]:

@@ -59,6 +59,8 @@ async def test_what_the_other_backend_left_is_ended_too(docker, bubblewrap, want
         LeftOver("run-2", "bubblewrap", left[1].handle, other.directory, other.uid),
     ]
     assert await now.adopt(found[1], other) is None
+    if wanted == "bubblewrap":
+        assert await now.adopt(found[0], spec) is None
     assert await now.sweep(found) == ["run-1", "run-2"]
     assert not any(inside(sandbox) for sandbox in left)
 

@@ -52,7 +52,7 @@ def test_descent() -> None:
 
 def test_who_sees_a_directory(tmp_path: Path) -> None:
     """Whoever has mounts of its own and sees it there; never one that shares ours, whatever it sees."""
-    assert seeing(tmp_path, str(tmp_path)) == set()
+    assert process(os.getpid()) not in seeing(tmp_path, str(tmp_path))
     if os.geteuid() == 0:
         child = subprocess.Popen(["unshare", "--mount", "sleep", "60"])
         try:
