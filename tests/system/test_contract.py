@@ -722,7 +722,7 @@ def test_every_table_is_taken_and_the_doctor_names_those_whose_room_is_not_built
     assert all(name in warned for name in ("budget", "memory", "webhooks", "services", "profiles"))
 
 
-def test_the_doctor_names_a_backend_with_which_no_daemon_starts(plain: Home) -> None:
+def test_the_doctor_names_an_engine_that_is_not_there_where_one_is_wanted(plain: Home) -> None:
     with edited(plain, '"bubblewrap"', '"docker"'):
         found = printed(plain.cli("doctor", "--json"), code=1)
         assert plain.cli("chat", "-m", "hello").returncode != 0
