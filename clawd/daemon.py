@@ -55,6 +55,7 @@ from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
+from clawd.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ Received = AsyncIterator[signal.Signals]
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 2.0
 END_S = 19.0  # all of the end together, and no longer
+TOLD_AGAIN_S = 86400.0  # what goes wrong in the same words is told again after so long
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
@@ -78,7 +80,12 @@ def run(home: Home, until_closed: int | None = None) -> int:
     lock.acquire()
     try:
         config = LiveConfig(home, dict(os.environ))
-        log.setup(home.log_file, config.current.logging.level, stderr=sys.stderr.isatty())
+        log.setup(
+            home.log_file,
+            config.current.logging.level,
+            stderr=sys.stderr.isatty(),
+            days=config.current.retention.log_days,
+        )
         ledger = Ledger.open(home.ledger_file, home.backups)
         try:
             return anyio.run(Daemon(home, config, ledger).serve, until_closed)
@@ -141,6 +148,7 @@ class Daemon:
             logger.info("ready", extra={"pid": os.getpid()})
             await watchdog.tell("READY=1", "STATUS=at work")
             self.tasks.start_soon(watchdog.watch, self.ledger, self._tell_soon, name="watchdog")
+            self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self._reloads, hangups, name="reloads")
             await self._until_ended(until_closed, endings)
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
@@ -178,6 +186,8 @@ class Daemon:
             self._wrong,
             lambda group: self.config.for_group(group).timezone,
         )
+        self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self._tell_soon)
+        self.dispatcher.runs.check_room = self.upkeep.check_room
         self.counter = Counter(
             dispatcher=self.dispatcher,
             ledger=ledger,
@@ -298,12 +308,14 @@ class Daemon:
             logger.error("no sandbox can be made: %s", error)
 
     async def _troubles(self) -> None:
-        """What goes wrong beside a turn reaches the owner too, each sentence once."""
-        told: set[str] = set()
+        """What goes wrong beside a turn reaches the owner too, each sentence once a day."""
+        told: dict[str, float] = {}
         with self.signals.subscribe() as news:
             async for each in news:
+                now = self.clock.monotonic()
+                told = {what: since for what, since in told.items() if now - since < TOLD_AGAIN_S}
                 if each.kind == "trouble" and (what := str(each.data["what"])) not in told:
-                    told.add(what)
+                    told[what] = now
                     await self.tell_owner(what)
 
     def _channel(self, adapter: Adapter) -> Callable[[], Awaitable[None]]:

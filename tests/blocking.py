@@ -96,7 +96,9 @@ class Guard:
             return
         own = now.own(before) - (began - before.clock)
         if own > self._limit and not (self._lenient and is_test(handle)):
-            self._tell(f"the event loop was blocked for {own * 1000:.0f} ms by {described(handle)}")
+            imported = list(sys.modules)[before.modules : now.modules]
+            by = described(handle) + (f", which imported {', '.join(imported[:5])} …" if imported else "")
+            self._tell(f"the event loop was blocked for {own * 1000:.0f} ms by {by}")
 
     def _read(self) -> Reading:
         delayed = 0.0

@@ -187,6 +187,9 @@ class Dockerd:
             fcntl.flock(alone, fcntl.LOCK_EX)
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(self.used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._strays() and not self.running():  # only another dockerd can end the containers of a dead one
+                    self._start()
+                    self._wait(60)
                 self._end()
         self.used.close()
 

@@ -3,6 +3,7 @@ the home's lock. Each takes the request's params and gives JSON-ready data."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
@@ -70,7 +71,8 @@ class Operations:
 
     async def set_group(self, params: Params) -> Params:
         row = await self._known(params)
-        set_value(self._home.group(row.folder).config_file, text(params, "key"), str(params.get("value", "")))
+        file, key = self._home.group(row.folder).config_file, text(params, "key")
+        await asyncio.to_thread(set_value, file, key, str(params.get("value", "")))  # its library takes time to load
         return {"group": row.name, "key": params["key"], "value": params.get("value")}
 
     async def clean_group(self, params: Params) -> Params:

@@ -62,7 +62,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """image build | gateway services | gateway audit | gateway check --group G GET http://x | budget show
+NOT_YET = """gateway services | gateway audit | gateway check --group G GET http://x | budget show
 budget raise G --usd 1 --for DAY | mounts check /x | context show | usage | usage --by group | channels list
 channels test telegram | pair | people list | people grant P member | people revoke P | approvals list
 approvals show 1 | approvals approve 1 | approvals deny 1 | schedule list | schedule add | schedule show X
@@ -73,7 +73,7 @@ memory search milk -k 3 --explain | memory list | memory update 1 | memory delet
 memory consolidate | memory reflect | memory reindex | memory pending | memory approve 1 | memory reject 1
 memory quarantine | memory trust F | memory why 1 | inject --session S --role user
 bridge mmkr convert T --agent-id A | bridge pythonclaw import H | bridge claude-code export
-bridge import nanoclaw H --dry-run | bridge accept S | service print | service install | service uninstall
+bridge import nanoclaw H --dry-run | bridge accept S
 context decide --tokens 5 | context run --goal G --script F | context compact --session S
 context handoff --session S | context status --session S | context expand --session S
 context signal --phase-done --session S | context export --format csv --session S | context calibrate --profile P
@@ -225,6 +225,9 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
         yield Life(make())
 
 
+CODES = {"doctor": 1}  # a group's work/ is a link
+
+
 def printed(done: Done, code: int = 0) -> Any:
     """The one object or array on standard output."""
     assert done.returncode == code, done.stdout + done.stderr
@@ -234,7 +237,7 @@ def printed(done: Done, code: int = 0) -> Any:
 @pytest.mark.parametrize("way", ["running", "alone"])
 @pytest.mark.parametrize("name", LOOKS)
 def test_every_command_that_looks_prints_its_fields(life: Life, name: str, way: str) -> None:
-    value = printed(life.looks[way][name])
+    value = printed(life.looks[way][name], code=CODES.get(name, 0))
     notation = next(text for words, text in CONTRACT.items() if name.startswith(words))
     if (name, way) == ("status", "alone"):
         assert value.pop("pid") is None
@@ -245,7 +248,7 @@ def test_every_command_that_looks_prints_its_fields(life: Life, name: str, way: 
 
 @pytest.mark.parametrize("way", ["running", "alone"])
 def test_every_state_and_every_time_is_one_of_the_contract(life: Life, way: str) -> None:
-    looks = {name: printed(done) for name, done in life.looks[way].items()}
+    looks = {name: printed(done, CODES.get(name, 0)) for name, done in life.looks[way].items()}
     for row in looks["messages list"]:
         assert row["state"] in MESSAGE_STATES and row["role"] in ROLES
         assert (type(row["id"]), type(row["attempt"])) == (int, int) and moment(row["received"])
@@ -724,7 +727,7 @@ def test_the_doctor_names_a_backend_with_which_no_daemon_starts(plain: Home) -> 
         found = printed(plain.cli("doctor", "--json"), code=1)
         assert plain.cli("chat", "-m", "hello").returncode != 0
     errors = [row for row in found if row["level"] == "error"]
-    assert [row["check"] for row in errors] == ["config"] and "bubblewrap" in errors[0]["command"]
+    assert [row["check"] for row in errors] == ["engine"] and "docker" in errors[0]["command"]
 
 
 def test_the_environment_overrides_a_key(plain: Home) -> None:
