@@ -169,10 +169,12 @@ class Dockerd:
 
     def again(self) -> None:
         """Start it, if it is not there. Raises Unavailable."""
-        if not self.running():
-            self._start()
-        if not self._wait(120):
-            raise Unavailable(f"dockerd did not start: {self._why()}")
+        for _ in range(3):  # it gives its containerd 15 s to come up, which on a busy machine may be too little
+            if not self.running():
+                self._start()
+            if self._wait(120):
+                return
+        raise Unavailable(f"dockerd did not start: {self._why()}")
 
     def restart(self) -> None:
         """End it in order, with its containers, and start it."""

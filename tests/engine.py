@@ -92,7 +92,7 @@ class Provider:
             self.dockerd.start(lambda line: None)
             with contextlib.closing(client(found.host)) as one, contextlib.closing(client(self.dockerd.host)) as other:
                 if found.image not in {tag for each in other.images.list() for tag in each.tags}:
-                    other.images.load(one.images.get(found.image).save(named=True))
+                    other.images.load(one.images.get(found.image).save(named=found.image))
         return Engine(self.dockerd.host, found.image), self.dockerd
 
     def end(self) -> None:

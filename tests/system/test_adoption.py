@@ -28,8 +28,10 @@ def home(engine: Engine) -> Iterator[Home]:
 def fragile(engine: Engine, dockerd: Dockerd) -> Iterator[Home]:
     """On an Engine that the test may end."""
     with homes(Engine(dockerd.host, engine.image)) as make:
-        yield make()
-        dockerd.again()
+        try:
+            yield make()
+        finally:
+            dockerd.again()
 
 
 def sandbox(home: Home, state: str) -> dict[str, Any]:
