@@ -13,10 +13,12 @@ import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from clawd.config.schema import SandboxTable
 from clawd.errors import ClawdError
+
+if TYPE_CHECKING:
+    from clawd.config.schema import SandboxTable
 
 LABEL_RUNNER = "clawd.runner"
 LABEL_PROTOCOL = "clawd.protocol"
