@@ -1,6 +1,6 @@
 # `make chat` talks to the agent, `make test` tests everything; each sets up what it needs. A second run is instant.
 
-.PHONY: chat test bench lint lock
+.PHONY: chat test soak bench lint lock
 .SUFFIXES:
 
 # A message is passed on as it was typed: make expands none of it, and no shell reads it.
@@ -19,6 +19,10 @@ chat: .venv/.runtime config.toml
 
 test: .venv/.dev
 	@$(bin)/python -m pytest
+
+# Half an hour of random kills; `make test` has two minutes of it.
+soak: .venv/.dev
+	@$(bin)/python -m tests.system.soak
 
 bench: .venv/.dev
 	@$(bin)/python -m benchmarks

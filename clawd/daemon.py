@@ -31,7 +31,7 @@ from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
-from clawd.errors import ClawdError, ConfigError, Refused
+from clawd.errors import ClawdError, ConfigError, Refused, told
 from clawd.files import Blobs
 from clawd.host.sockets import Sockets
 from clawd.ids import folder_name
@@ -55,6 +55,7 @@ from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
+from clawd.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ Received = AsyncIterator[signal.Signals]
 TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 2.0
 END_S = 19.0  # all of the end together, and no longer
+TOLD_AGAIN_S = 86400.0  # what goes wrong in the same words is told again after so long
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
@@ -78,7 +80,12 @@ def run(home: Home, until_closed: int | None = None) -> int:
     lock.acquire()
     try:
         config = LiveConfig(home, dict(os.environ))
-        log.setup(home.log_file, config.current.logging.level, stderr=sys.stderr.isatty())
+        log.setup(
+            home.log_file,
+            config.current.logging.level,
+            stderr=sys.stderr.isatty(),
+            days=config.current.retention.log_days,
+        )
         ledger = Ledger.open(home.ledger_file, home.backups)
         try:
             return anyio.run(Daemon(home, config, ledger).serve, until_closed)
@@ -88,15 +95,6 @@ def run(home: Home, until_closed: int | None = None) -> int:
             ledger.close()
     finally:
         lock.release()
-
-
-def told(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The sentence for a person among what ended the daemon's tasks; the whole where there is none."""
-    for each in failures.exceptions:
-        found = told(each) if isinstance(each, BaseExceptionGroup) else each
-        if isinstance(found, ClawdError):
-            return found
-    return failures
 
 
 class Daemon:
@@ -150,6 +148,7 @@ class Daemon:
             logger.info("ready", extra={"pid": os.getpid()})
             await watchdog.tell("READY=1", "STATUS=at work")
             self.tasks.start_soon(watchdog.watch, self.ledger, self._tell_soon, name="watchdog")
+            self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self._reloads, hangups, name="reloads")
             await self._until_ended(until_closed, endings)
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
@@ -175,7 +174,7 @@ class Daemon:
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
-        self.dispatcher.runs = Runs(
+        self.dispatcher.reconciler.runs = Runs(
             home,
             runtime_directory(dict(os.environ)),
             ledger,
@@ -187,6 +186,8 @@ class Daemon:
             self._wrong,
             lambda group: self.config.for_group(group).timezone,
         )
+        self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self._tell_soon)
+        self.dispatcher.runs.check_room = self.upkeep.check_room
         self.counter = Counter(
             dispatcher=self.dispatcher,
             ledger=ledger,
@@ -307,12 +308,14 @@ class Daemon:
             logger.error("no sandbox can be made: %s", error)
 
     async def _troubles(self) -> None:
-        """What goes wrong beside a turn reaches the owner too, each sentence once."""
-        told: set[str] = set()
+        """What goes wrong beside a turn reaches the owner too, each sentence once a day."""
+        told: dict[str, float] = {}
         with self.signals.subscribe() as news:
             async for each in news:
+                now = self.clock.monotonic()
+                told = {what: since for what, since in told.items() if now - since < TOLD_AGAIN_S}
                 if each.kind == "trouble" and (what := str(each.data["what"])) not in told:
-                    told.add(what)
+                    told[what] = now
                     await self.tell_owner(what)
 
     def _channel(self, adapter: Adapter) -> Callable[[], Awaitable[None]]:
@@ -373,7 +376,7 @@ class Daemon:
 
     async def _end(self, keep: bool) -> None:
         """With `keep` the next daemon goes on with the sandboxes that can be gone on with; else all of them end."""
-        last = threading.Timer(END_S, os._exit, (1,))  # whatever hangs; what is left is found at the next start
+        last = threading.Timer(END_S, _give_up)
         last.daemon = True
         last.start()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -387,6 +390,11 @@ class Daemon:
         with anyio.move_on_after(FLUSH_GRACE_S):
             while not self.outbox.idle:
                 await anyio.sleep(0.02)
+
+
+def _give_up() -> None:
+    logger.error("the end took too long and is cut off; what is left is found at the next start")
+    os._exit(1)
 
 
 def _adapter(name: str, settings: dict[str, Any]) -> Adapter:

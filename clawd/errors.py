@@ -83,3 +83,12 @@ class SandboxUnavailable(ClawdError):
 
 class IllegalMove(ClawdError):
     """A defect of ours: a state was asked to move where the table has no such move."""
+
+
+def told(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The sentence for a person among what ended a group of tasks; the whole where there is none."""
+    for each in failures.exceptions:
+        found = told(each) if isinstance(each, BaseExceptionGroup) else each
+        if isinstance(found, ClawdError):
+            return found
+    return failures

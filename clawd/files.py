@@ -8,11 +8,13 @@ file are atomic and durable: a temporary file beside it, fsync, rename, fsync of
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from clawd.errors import UnsafePath
@@ -134,6 +136,12 @@ def _names(directory: int) -> list[str]:
     return os.listdir(directory)
 
 
+def free_bytes(path: Path) -> int:
+    """Room that is left for this user on the disk that holds `path`."""
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
 def sync_directory(path: Path) -> None:
     """Make a rename or a new name in `path` durable."""
     at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -190,8 +198,29 @@ class Blobs:
                     copy.write(chunk)
                 copy.flush()
                 os.fsync(copy.fileno())
-            temporary.replace(self.path(digest.hexdigest()))
+            with self._alone():
+                temporary.replace(self.path(digest.hexdigest()))
         finally:
             temporary.unlink(missing_ok=True)
         sync_directory(self.directory)
         return digest.hexdigest(), size
+
+    def collect(self, wanted: Collection[str], before: float) -> int:
+        """Remove copies that are not `wanted`, and torn ones, if they were made before that time (in seconds since the
+        epoch): what was just kept may not be referred to yet. Gives how many."""
+        removed = 0
+        for path in self.directory.iterdir() if self.directory.is_dir() else ():
+            with self._alone():  # one that is kept once more meanwhile is new
+                if path.name not in wanted and path.is_file() and path.stat().st_mtime < before:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        directory = os.open(self.directory, _DIRECTORY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(directory)

@@ -75,24 +75,25 @@ exec dockerd "$@"
 """
 
 
-def directory() -> Path:
+def directory(cache: Path, name: str) -> Path:
     """Where its socket is: in the cache, unless the path would be too long for a socket."""
-    if len(os.fsencode(CACHE / LONGEST)) <= SOCKET_LIMIT:
-        return CACHE
-    return Path(tempfile.gettempdir()) / f"clawd-engine-{NAME}"
+    if len(os.fsencode(cache / LONGEST)) <= SOCKET_LIMIT:
+        return cache
+    return Path(tempfile.gettempdir()) / f"clawd-engine-{name}"
 
 
 class Dockerd:
     """The `dockerd` of this repository. `used` is held by every test run that uses it; the last one ends it."""
 
-    def __init__(self) -> None:
-        CACHE.mkdir(parents=True, exist_ok=True)
-        self.at = directory()
+    def __init__(self, cache: Path = CACHE) -> None:
+        cache.mkdir(parents=True, exist_ok=True)
+        self.cache, name = cache, hashlib.sha256(str(cache).encode()).hexdigest()[:12]
+        self.at = directory(cache, name)
         self.at.mkdir(mode=0o700, exist_ok=True)
         if self.at.stat().st_uid != os.geteuid():
             raise Unavailable(f"{self.at} belongs to somebody else")
         self.host = f"unix://{self.at}/docker.sock"
-        self.parent = f"clawd-engine-{NAME}"  # the cgroup above its containers
+        self.parent = f"clawd-engine-{name}"  # the cgroup above its containers
         self.process: subprocess.Popen[bytes] | None = None
         self.pid_file = self.at / "pid"
         self.known = self.at / "known"  # pid and start time of the one that was started
@@ -111,20 +112,20 @@ class Dockerd:
             if not self._wait(120):
                 self._end()
                 raise Unavailable(f"dockerd did not start: {self._why()}")
-            if self.at != CACHE:
-                say(f"its sockets are in {self.at}: a path in {CACHE} would be too long for them")
+            if self.at != self.cache:
+                say(f"its sockets are in {self.at}: a path in {self.cache} would be too long for them")
 
     def _start(self) -> None:
         for stale in (self.pid_file, self.known):
             stale.unlink(missing_ok=True)
         options = [
-            *("-H", self.host, "--data-root", CACHE / "data", "--exec-root", self.at / "exec"),
+            *("-H", self.host, "--data-root", self.cache / "data", "--exec-root", self.at / "exec"),
             *("--pidfile", self.pid_file, "--config-file", self.at / "none.json"),
             *("--bridge", "none", "--iptables=false", "--ip6tables=false"),
             *("--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{self.parent}"),
         ]
         (self.at / "none.json").write_text("{}")
-        with (CACHE / "log").open("wb") as log:
+        with (self.cache / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 ["unshare", "--mount", "--propagation", "slave", "sh", "-c", START, "sh", *map(str, options)],
                 stdin=subprocess.DEVNULL,
@@ -155,8 +156,28 @@ class Dockerd:
         return False
 
     def _why(self) -> str:
-        lines = (CACHE / "log").read_text(errors="replace").splitlines()
+        lines = (self.cache / "log").read_text(errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
+
+    def kill(self, sign: int = signal.SIGKILL) -> None:
+        """Send it a signal and wait until it is gone; its containers may live on."""
+        if pid := self.running():
+            os.kill(pid, sign)
+            _until(lambda: not self.running(), 60)
+        if self.process is not None:
+            self.process.wait(10)
+
+    def again(self) -> None:
+        """Start it, if it is not there. Raises Unavailable."""
+        if not self.running():
+            self._start()
+        if not self._wait(120):
+            raise Unavailable(f"dockerd did not start: {self._why()}")
+
+    def restart(self) -> None:
+        """End it in order, with its containers, and start it."""
+        self.kill(signal.SIGTERM)
+        self.again()
 
     def stop(self) -> None:
         """End it, unless another test run uses it."""
@@ -164,6 +185,9 @@ class Dockerd:
             fcntl.flock(alone, fcntl.LOCK_EX)
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(self.used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._strays() and not self.running():  # only another dockerd can end the containers of a dead one
+                    self._start()
+                    self._wait(60)
                 self._end()
         self.used.close()
 
@@ -188,7 +212,7 @@ class Dockerd:
         shutil.rmtree(self.at / "exec", ignore_errors=True)
         for file in (self.pid_file, self.known, self.at / "docker.sock", self.at / "none.json"):
             file.unlink(missing_ok=True)
-        if self.at != CACHE:
+        if self.at != self.cache:
             shutil.rmtree(self.at, ignore_errors=True)
 
     def _remove_cgroups(self, root: Path) -> None:

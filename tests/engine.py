@@ -79,6 +79,22 @@ class Provider:
             raise Unavailable(f"nothing answers at {host}, which {' and '.join(self.caller)} means")
         return ""
 
+    def mine(self) -> tuple[Engine, Dockerd]:
+        """An Engine that a test may stop and kill: the one that was started here, else a second one, with the same
+        image. Raises Unavailable."""
+        found = self.get()
+        if isinstance(found, str):
+            raise Unavailable(found)
+        if self.dockerd is None:
+            if os.geteuid() != 0 or not shutil.which("dockerd"):
+                raise Unavailable("only root can start a second one here, where docker.io is installed")
+            self.dockerd = Dockerd(CACHE.with_name("second"))
+            self.dockerd.start(lambda line: None)
+            with contextlib.closing(client(found.host)) as one, contextlib.closing(client(self.dockerd.host)) as other:
+                if found.image not in {tag for each in other.images.list() for tag in each.tags}:
+                    other.images.load(one.images.get(found.image).save(named=True))
+        return Engine(self.dockerd.host, found.image), self.dockerd
+
     def end(self) -> None:
         if self.dockerd is not None:
             self.dockerd.stop()
@@ -170,6 +186,18 @@ def engine(pytestconfig: pytest.Config) -> Iterator[Engine]:
     if isinstance(found, str):
         (pytest.fail if os.environ.get(NEEDED) == "1" else pytest.skip)(f"{NOT_RUN}{found}")
     yield found
+
+
+@pytest.fixture
+def dockerd(engine: Engine, pytestconfig: pytest.Config) -> Iterator[Dockerd]:
+    """A `dockerd` that the test may stop, kill and start; it answers again for the next one."""
+    try:
+        _, ours = pytestconfig.stash[_provider].mine()
+    except Unavailable as error:
+        (pytest.fail if os.environ.get(NEEDED) == "1" else pytest.skip)(f"{NOT_RUN}{error}")
+    ours.again()
+    yield ours
+    ours.again()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -97,7 +97,7 @@ def test_the_file_is_rotated_by_size(file: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(log, "FILE_BYTES", 2000)
     log.setup(file, "info")
     for n in range(200):
-        logger.info("line %d", n)
+        logger.info(f"line {n}")
     kept = sorted(path.name for path in file.parent.iterdir())
     assert kept == ["clawd.jsonl"] + [f"clawd.jsonl.{n}" for n in range(1, log.FILES + 1)]
     assert all(path.stat().st_size <= 2000 for path in file.parent.iterdir())
@@ -111,8 +111,73 @@ def test_old_logs_are_dropped(file: Path) -> None:
         rotated = file.with_name(f"{file.name}.{n}")
         rotated.write_text("{}\n")
         os.utime(rotated, (1e9 - age * 86400,) * 2)
-    log.drop_old(file, now=1e9)
+    log.drop_old(file, 30, now=1e9)
     assert sorted(path.name for path in file.parent.iterdir()) == ["clawd.jsonl.1"]
+
+
+class Later:
+    """The time that lines get, seconds on from now."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        made = logging.getLogRecordFactory()
+
+        def make(*arguments: Any, **more: Any) -> logging.LogRecord:
+            record = made(*arguments, **more)
+            record.created += self.seconds
+            return record
+
+        monkeypatch.setattr(logging, "_logRecordFactory", make)
+
+
+def test_no_line_is_kept_longer_than_it_may_be(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few there are, and whatever restarts come in between."""
+    later = Later(monkeypatch)
+    for day in range(60):
+        later.seconds = day * 86400.0
+        if day % 7 == 0:
+            log.setup(file, "info", days=30)
+        logger.info("day %d", day)
+        kept = [json.loads(line)["msg"] for path in file.parent.iterdir() for line in path.read_text().splitlines()]
+        assert f"day {day - 31}" not in kept
+    assert f"day {59 - 20}" in kept
+
+
+def test_a_flood_is_folded_and_counted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = Later(monkeypatch)
+    for minute in range(3):
+        later.seconds = minute * 61.0
+        for n in range(1000):
+            logger.warning("process %d was refused", n)
+        logger.warning("something else")
+    log.setup(None)
+    texts = [line["msg"] for line in lines(file)]
+    assert texts.count("something else") == 3
+    assert sum(text.startswith("process") for text in texts) == 3 * log.REPEATS
+    assert texts.count("repeated 900 times: process %d was refused") == 3
+    assert texts[log.REPEATS].startswith("repeated more than 100 times") and len(texts) == 3 * (log.REPEATS + 3)
+
+
+def test_what_is_counted_is_bounded_and_nothing_of_it_is_lost(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the clock is set back meanwhile."""
+    later = Later(monkeypatch)
+    for _ in range(log.REPEATS + 5):
+        logger.info("first")
+    for n in range(2 * log.MOST_COUNTED):
+        logger.info(f"template {n}")
+    (folded,) = [each for each in logging.getLogger().handlers if isinstance(each, log.Folded)]
+    assert len(folded._repeats) <= log.MOST_COUNTED
+    for _ in range(log.REPEATS + 7):
+        logger.info("second")
+    later.seconds = -7200.0
+    logger.info("last")
+    texts = [line["msg"] for line in lines(file)]
+    assert "repeated 5 times: first" in texts and "repeated 7 times: second" in texts and texts[-1] == "last"
+
+
+def test_a_line_has_an_end(file: Path) -> None:
+    logger.info("%s", "x" * (1 << 20))
+    assert len(lines(file)[0]["msg"]) < 2 * log.LONGEST_TEXT
 
 
 def test_a_log_that_was_moved_away_is_made_again(file: Path) -> None:

@@ -90,7 +90,10 @@ def message(options: Namespace, home: Home) -> int:
     if options.json:
         write_json(found)
         return 0
-    give({key: value for key, value in found.items() if key not in ("parts", "wakes", "steps", "deliveries")}, False)
+    apart = ("forgotten", "parts", "wakes", "steps", "deliveries")
+    give({key: value for key, value in found.items() if key not in apart}, False)
+    if found["forgotten"]:
+        say(f"its text has left the ledger; what the conversation keeps: clawd session show {found['session']}")
     sys.stdout.write("\n")
     for part in found["parts"]:
         _say_block(part["origin"], None, part["text"])

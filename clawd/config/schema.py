@@ -318,9 +318,11 @@ class Retention(Table):
     text_days: Count = 7
     """Days that a message's text stays in the ledger after it was recorded."""
     key_days: Count = 30
-    """Days that a message's identity stays there, to know it again."""
+    """Days that a message's identity stays there, to know it again, and what a terminal was never shown."""
     log_days: Count = 30
     """Days that logs and the audit are kept."""
+    keep_free: Size = 500 << 20
+    """Room that is left on the disk, but at most a tenth of it: no turn begins with less."""
     transcript_days: Count = 30
     """Days that a distilled transcript is kept; 0 keeps it."""
 

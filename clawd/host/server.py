@@ -213,6 +213,8 @@ class HostServer:
         asked = bodies.query_of(query, "wait", "worker")
         worker, wait = int(asked["worker"]), min(asked["wait"], bodies.LONGEST_POLL)
         offer = await connection.wait(lambda: self._desk.next_turn(self.run, worker, wait))
+        # Whoever asks has nothing; what came late from its last turn may have brought that back.
+        self._live = {turn: lease for turn, lease in self._live.items() if lease.worker != worker}
         if offer is None:
             return web.Response(status=204)
         self._live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)

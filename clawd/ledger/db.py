@@ -14,7 +14,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _BATCH = 128
 _LONGEST_PAUSE = 5.0  # seconds between two tries to write what must be written
 _BALLAST_BYTES = 4 << 20
+_JOURNAL_BYTES = 4 << 20  # of the write-ahead log once it is in the file: what more it has is cut off
+_BACKUPS = 3  # of migrations, the newest
 _INDEX_BYTES = 64 << 10
 _QUICK_CHECK_BYTES = 32 << 20
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -105,6 +107,7 @@ class Ledger:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA secure_delete = ON")
+            connection.execute(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES}")
             connection.execute("PRAGMA foreign_keys = ON")
             _migrate(connection, version, path, backups)
             path.chmod(0o600)
@@ -172,6 +175,17 @@ class Ledger:
         target.unlink(missing_ok=True)
         self._connection.execute("VACUUM INTO ?", (str(target),))
         target.chmod(0o600)
+
+    def checkpoint(self) -> bool:
+        """Bring the journal into the file and cut it, unless somebody reads or writes just now; in any thread."""
+        if not self.is_there():
+            return False
+        try:
+            with closing(_connect(self.path, "rw")) as connection:
+                connection.execute("PRAGMA busy_timeout = 0")
+                return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise explained(error, self.path) from error
 
     def close(self) -> None:
         """Finish what waits, then close the file."""
@@ -381,6 +395,11 @@ def _migrate(connection: sqlite3.Connection, version: int, path: Path, backups: 
         backup.unlink(missing_ok=True)
         connection.execute("VACUUM INTO ?", (str(backup),))
         backup.chmod(0o600)
+        for old in sorted(backups.glob("ledger-*.db"), key=lambda path: path.stat().st_mtime)[:-_BACKUPS]:
+            old.unlink()
     for step in steps:
         script = f"BEGIN IMMEDIATE;\n{step.read_text('utf-8')}\nPRAGMA user_version = {int(step.stem)};\nCOMMIT;"
         connection.executescript(script)
+    if steps:  # made anew: equal schemas lie on equal pages, as the salvage needs them; free pages can be given back
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM")

@@ -201,11 +201,13 @@ def groups_held(tx: Transaction) -> list[str]:
 def retry(tx: Transaction, seq: int, now: str) -> int:
     """`messages retry`: a new turn for a failed message, which goes on after the failed one's steps and knows its
     effects, so that none is done again. Gives the new turn."""
-    row = tx.one("SELECT state, turn FROM inbound WHERE seq = ?", seq)
+    row = tx.one("SELECT state, turn, parts FROM inbound WHERE seq = ?", seq)
     if row is None:
         raise NotFound(f"there is no message {seq}", hint="clawd messages list")
     if row["state"] != "failed" or row["turn"] is None:
         raise ClawdError(f"message {seq} is {row['state']}; only a failed one can be tried again")
+    if row["parts"] == "[]":
+        raise ClawdError(f"the text of message {seq} has left the ledger; whoever sent it must send it again")
     old = get(tx, row["turn"])
     copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread")
     done = len(steps(tx, old["id"]))

@@ -48,7 +48,8 @@ def messages(tx: Transaction, group: str | None, state: str | None, limit: int) 
 
 
 def message(tx: Transaction, seq: int) -> Shown:
-    """One message with its parts, wakes, steps, deliveries and reply. Raises NotFound."""
+    """One message with its parts, wakes, steps, deliveries and reply; `forgotten` when its text has left the ledger.
+    Raises NotFound."""
     row = tx.one(f"{_MESSAGE} WHERE i.seq = ?", seq)
     if row is None:
         raise NotFound(f"there is no message {seq}", hint="clawd messages list")
@@ -58,6 +59,7 @@ def message(tx: Transaction, seq: int) -> Shown:
     sent = tx.all("SELECT * FROM delivery WHERE turn = ? OR inbound = ? ORDER BY id", turn, seq)
     return {
         **_message(row),
+        "forgotten": row["parts"] == "[]",
         "parts": [{"origin": part["origin"], "text": part["text"]} for part in json.loads(row["parts"])],
         "wakes": [dict(wake) for wake in wakes],
         "steps": [{"n": step["n"], "attempt": step["attempt"], **json.loads(step["message"])} for step in steps],
@@ -67,14 +69,14 @@ def message(tx: Transaction, seq: int) -> Shown:
 
 
 def reply(tx: Transaction, turn: int | None, seq: int) -> str | None:
-    """What was said to a message, or None while nothing was."""
+    """What was said to a message, or None while nothing was, or when that has left the ledger."""
     rows = tx.all(
         "SELECT text FROM delivery WHERE (turn = ? OR inbound = ?) AND kind IN ('text', 'notice')"
         " AND state <> 'cancelled' ORDER BY id",
         turn,
         seq,
     )
-    return "\n\n".join(row["text"] for row in rows) if rows else None
+    return "\n\n".join(row["text"] for row in rows if row["text"]) or None
 
 
 def delivery(row: Row) -> Shown:

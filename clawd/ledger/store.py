@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from clawd.ledger import forget
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.stores import Scope
 
@@ -78,11 +79,7 @@ def _blobs(tx: Transaction, scope: Scope) -> set[str]:
 def _forget(tx: Transaction, scope: Scope) -> set[str]:
     blobs = _blobs(tx, scope)
     for row in _messages(tx, scope):
-        tx.execute("UPDATE inbound SET parts = '[]' WHERE seq = ?", row["seq"])
-        tx.execute("UPDATE delivery SET text = '' WHERE inbound = ?", row["seq"])
+        forget.forget_message(tx, row["seq"])
     for turn in _turns(tx, scope):
-        tx.execute("DELETE FROM step WHERE turn = ?", turn)
-        tx.execute("UPDATE effect SET result = '{}' WHERE turn = ?", turn)
-        tx.execute("UPDATE turn SET final = NULL, error = NULL WHERE id = ? AND recorded_at IS NOT NULL", turn)
-        tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE turn = ?", turn)
+        forget.forget_turn(tx, turn)
     return blobs

@@ -19,7 +19,7 @@ import anyio
 
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import attach, hardening, recipe, running
-from clawd.sandbox.engine import Engine
+from clawd.sandbox.engine import Engine, NotThere
 from clawd.sandbox.processes import Process, boot, descends, process
 from clawd.sandbox.protocol import BackendName, Exit, LimitsKind, RunSpec, SandboxLimits
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KILL_SECONDS = 10.0
+SIGNAL_SECONDS = 0.2  # until the Engine is asked to help
 TIDY_SECONDS = 5.0  # for each call after its death
 _POLL = 0.01
 _ENDED = (137, 143)  # by SIGKILL and SIGTERM
@@ -160,6 +161,7 @@ class DockerSandbox:
                 one.kill()
 
     async def _kill_by_engine(self) -> None:
+        await anyio.sleep(SIGNAL_SECONDS)
         try:
             await self._engine.call(lambda client: client.api.kill(self.id), KILL_SECONDS)
         except SandboxUnavailable as error:  # it may have ended by the signal
@@ -184,12 +186,16 @@ class DockerSandbox:
         finally:
             os.close(self._handle)
         self._dead.set()
-        code, memory = None, False
-        with contextlib.suppress(SandboxUnavailable):  # what the Engine does not do now is the sweep's
-            code, memory, self.log = await self._engine.call(last_words(self.id), TIDY_SECONDS)
-        with contextlib.suppress(SandboxUnavailable):
-            await self._engine.call(removed(self.id), TIDY_SECONDS)
-        return Exit(code, reason_of(code, self._ended, memory, self.log, self._spec.limits))
+        code, memory, away = None, False, True
+        with anyio.move_on_after(TIDY_SECONDS):  # what the Engine does not do now is the sweep's
+            try:
+                code, memory, self.log = await self._engine.call(last_words(self.id), TIDY_SECONDS)
+                away = False
+            except SandboxUnavailable as error:
+                away = isinstance(error, NotThere)
+            with contextlib.suppress(SandboxUnavailable):
+                await self._engine.call(removed(self.id), TIDY_SECONDS)
+        return Exit(code, reason_of(code, self._ended, memory, self.log, self._spec.limits), outside=away)
 
 
 def reason_of(code: int | None, ended: bool, memory: bool, log: str, bounds: SandboxLimits) -> str:

@@ -136,7 +136,8 @@ class Docker:
                 client.api.start(made["Id"])
                 return made["Id"], int(client.api.inspect_container(made["Id"])["State"]["Pid"]), able
             except BaseException:
-                removed(made["Id"])(client)
+                with contextlib.suppress(Exception):  # else the sweep does it
+                    removed(made["Id"])(client)
                 raise
 
         id, pid, able = await self.engine.call(make)
@@ -148,9 +149,9 @@ class Docker:
                     return self._sandbox(spec, id, first, able)
             raise await self._never_seen(id, spec)
         except BaseException:
-            if first:
-                first.kill()
-            await self.engine.call(removed(id))
+            _kill(first)
+            with contextlib.suppress(SandboxUnavailable):  # else the sweep does it
+                await self.engine.call(removed(id))
             raise
 
     async def _never_seen(self, id: str, spec: RunSpec) -> SandboxUnavailable:
@@ -229,6 +230,13 @@ def _first(handle: str) -> Process | None:
         return None
 
 
+def _kill(first: Process | None) -> None:
+    """At once, where that is ours to do: an Engine that maps users gives them other owners."""
+    with contextlib.suppress(PermissionError):
+        if first:
+            first.kill()
+
+
 async def _dead(left: LeftOver, remaining: Collection[str] | None) -> bool:
     """Whether a run is known dead after its containers were removed, but for `remaining`: None when the Engine did not
     answer."""
@@ -237,7 +245,7 @@ async def _dead(left: LeftOver, remaining: Collection[str] | None) -> bool:
     except ValueError:  # nothing was ever known of it
         return remaining is not None and left.run not in remaining
     if first is not None:
-        first.kill()
+        _kill(first)
         with anyio.move_on_after(SWEEP_SECONDS):
             while first.alive():
                 await anyio.sleep(_POLL)

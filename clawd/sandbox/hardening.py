@@ -129,7 +129,7 @@ def container(
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges:true"],
+        "SecurityOpt": ["no-new-privileges"],
         "Privileged": False,
         "Init": True,
         "IpcMode": "private",

@@ -224,7 +224,7 @@ class SessionFile:
             start = max(0, size - window)
             data = os.pread(descriptor, size - start, start)
             found = _find(data, {_mark(block): n for n, block in enumerate(ours, 1)})
-            if start == 0 or 1 in found:
+            if start == 0 or 1 in found or ("note" in ours[0].meta and _has_turn(data, ours[0].meta["turn"])):
                 break
             window *= 2
         present = max((n for n, (at, end) in found.items() if _whole(data[at:end], forms(n))), default=0)
@@ -274,6 +274,18 @@ def _find(data: bytes, marks: dict[_Mark, int]) -> dict[int, tuple[int, int]]:
         if n is not None:
             found[n] = (match.start(), end)
     return found
+
+
+def _has_turn(data: bytes, turn: int) -> bool:
+    """Whether the turn itself is in `data`: what is added to it later lies behind it."""
+    for match in _BLOCK_START.finditer(data):
+        try:
+            meta = json.loads(match[1])
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(meta, dict) and meta.get("turn") == turn and "note" not in meta:
+            return True
+    return False
 
 
 def _last_rule(data: bytes) -> int:

@@ -38,8 +38,7 @@ GONE_S = 1.0  # one that cannot be unpaused may have ended: how long that may ta
 
 
 class Dispatcher:
-    """Places and lives of runs. `runs` is set by whoever builds both: a run's socket needs the
-    counter."""
+    """Places and lives of runs. `reconciler.runs` is set by whoever builds both: a run's socket needs the counter."""
 
     def __init__(
         self,
@@ -58,7 +57,6 @@ class Dispatcher:
         self._recorder, self._tasks = recorder, tasks
         self.deliver, self._text_limit = deliver, text_limit
         self._max_live, self._warm_seconds = max_live, warm_seconds
-        self._runs: Runs
         self.active: dict[str, Run] = {}
         self._wanting: dict[str, None] = {}  # groups that have no run, or one that ends, in their order
         self._barred: set[str] = set()  # groups that must not have one just now
@@ -81,11 +79,7 @@ class Dispatcher:
 
     @property
     def runs(self) -> Runs:
-        return self._runs
-
-    @runs.setter
-    def runs(self, runs: Runs) -> None:
-        self._runs = self.reconciler.runs = runs
+        return self.reconciler.runs
 
     # ── what the rooms above and beside it ask ──
 
@@ -182,9 +176,9 @@ class Dispatcher:
             self._decide()
 
     def must_rest(self, run: Run) -> bool:
-        """Whether a run hands out nothing more, because its term is over and another group waits, or because somebody
-        has put another `work/` in the place of its own."""
-        if not run.ending and self.runs.outlived(run):
+        """Whether a run hands out nothing more, because its term is over and another group waits, because somebody has
+        put another `work/` in the place of its own, or because the disk has no room for a turn."""
+        if not run.ending and (self.runs.outlived(run) or not self.runs.has_room()):
             run.ending = True
         elif self._wanting and run.handed_out >= TURNS_A_TERM and not run.ending:
             self._decide()
@@ -221,8 +215,7 @@ class Dispatcher:
         return [run.listed() for run in self.active.values()]
 
     async def execute(self, group: str, argv: list[str], environment: dict[str, str], streams: Sequence[int]) -> int:
-        """Run a command in a second sandbox beside the group's runner, on the caller's streams; gives its
-        exit code."""
+        """Run a command beside the group's runner, on the caller's streams; gives its exit code."""
         run = await self.ensure(group)
         assert run.sandbox is not None
         run.exec_count += 1

@@ -108,20 +108,21 @@ class Reconciler:
             self.ours.discard(row["id"])
             self._inherited.discard(row["id"])
             over.append(row)
-        undying = []
+        undying: list[Row] = []
         try:
             dead = await self.runs.backend.sweep([left_over(row) for row in over], self.ours)
-        except SandboxUnavailable as error:
-            log.warning("what is left of sandboxes cannot be looked at: %s", error)
-            unknown |= {row["grp"]: str(error) for row in over if row["grp"] not in self._active}
-        else:
             for row in over:
                 if row["id"] in dead:
                     await self.runs.buried(row)
-            undying = [row["id"] for row in over if row["id"] not in dead]
+            undying = [row for row in over if row["id"] not in dead]
+            for row in undying:  # who does not answer at all did not say that it lives
+                await self.runs.check(row["grp"])
+        except SandboxUnavailable as error:
+            log.warning("what is left of sandboxes cannot be looked at: %s", error)
+            unknown |= {row["grp"]: str(error) for row in undying or over if row["grp"] not in self._active}
         await self._give_back()
         self.unknown = unknown
-        return undying
+        return [row["id"] for row in undying]
 
     async def _adopted(self, row: Row) -> bool:
         self.ours.add(row["id"])

@@ -77,7 +77,7 @@ class Run:
 
     def listed(self) -> dict[str, Any]:
         """Under the contract's names."""
-        idle = "paused" if self.paused else "ready"
+        idle = "paused" if self.paused and not self.gate.locked() else "ready"
         state = "busy" if self.live else idle if self.ready.is_set() else "starting"
         return {
             "group": self.group,

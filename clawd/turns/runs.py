@@ -15,7 +15,7 @@ import anyio
 from clawd.clock import Clock, rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home, make_private
-from clawd.errors import ClawdError, SandboxUnavailable
+from clawd.errors import ClawdError, SandboxUnavailable, StorageError
 from clawd.ids import new_id
 from clawd.ledger import groups, runs, turns
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -78,9 +78,21 @@ class Runs:
         self.backend, self._serve, self._limits = backend, serve, limits
         self._image, self._wrong, self._zone = image, wrong, zone
         self._told: dict[str, set[str]] = {}
+        self.check_room: Callable[[], None] = lambda: None
+        """Raises StorageError while the disk has no room for a turn; set by whoever puts the rooms together."""
+
+    def has_room(self) -> bool:
+        """Whether the disk has room for a turn."""
+        try:
+            self.check_room()
+        except StorageError:
+            return False
+        return True
 
     async def check(self, group: str) -> str:
-        """What makes the group's next sandbox. Raises SandboxUnavailable when there can be none."""
+        """What makes the group's next sandbox. Raises SandboxUnavailable when there can be none, StorageError when its
+        turns would have no room."""
+        self.check_room()
         return await self.backend.check(self._image(group))
 
     def new(self, group: str) -> Run:
@@ -203,6 +215,7 @@ class Runs:
         """The ledger knows a run before there is anything to find of it."""
         group = await self._ledger.do(lambda tx: groups.get(tx, run.group))
         spec = run.spec = self._spec(run.id, group, self._runtime / run.id)
+        self.check_room()
         run.backend = await self.backend.check(spec.image)
 
         def begin(tx: Transaction) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import anyio
 
 from clawd.clock import Clock
 from clawd.errors import UnsafePath
-from clawd.files import walk_beneath
+from clawd.files import free_bytes, walk_beneath
 from clawd.turns import leases
 from clawd.turns.leases import LiveTurn
 from clawd.turns.run import Run
@@ -17,6 +20,8 @@ from clawd.turns.run import Run
 log = logging.getLogger(__name__)
 
 LAST_WORD_S = 0.5  # how long a lost runner has to be heard after all
+WALK_SHARE = 50  # a walk over work/ gets one part of so many of a CPU: 100,000 files take 0.5 s and more
+FAR_OVER = 4  # times the files that there may be: nobody counts beyond that
 
 
 class Watch:
@@ -35,6 +40,8 @@ class Watch:
         self._kill, self._freeze = kill, freeze
         self._work_full = True  # work/ was over its limit at the last look, or nobody looked yet
         self._work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that were found so
+        self._next_walk = -math.inf  # not before, unless the disk has lost `_walk_room` since it had `_walk_free` bytes
+        self._walk_free = self._walk_room = 0
 
     async def until_gone(self) -> None:
         run = self._run
@@ -98,19 +105,17 @@ class Watch:
 
     async def look_at_work(self) -> None:
         """Over the limits of work/ a turn is stopped. One that finds it so may still make it smaller: what is there
-        then is allowed, and any growth beyond it is not, until it is within the limits again."""
-        run, limits = self._run, self._run.spec.limits
+        then is allowed, and any growth beyond it is not, until it is within the limits again.
 
-        def measure() -> tuple[int, int]:
-            size = count = 0
-            try:
-                for _, status in walk_beneath(run.spec.work):
-                    size, count = size + status.st_blocks * 512, count + 1
-            except (UnsafePath, OSError):  # it cannot be counted: nested too deep, say
-                count = limits.work_files + 1
-            return size, count
-
-        size, count = await anyio.to_thread.run_sync(measure)
+        A look that takes long is taken less often, unless the disk has lost what would fill work/.
+        """
+        run, limits, now = self._run, self._run.spec.limits, self._clock.monotonic()
+        free = await anyio.to_thread.run_sync(_free, run.spec.work)
+        if now < self._next_walk and self._walk_free - free < self._walk_room:
+            return
+        size, count, cost = await anyio.to_thread.run_sync(measure, run.spec.work, limits.work_files)
+        self._next_walk = now + max(leases.LOOK_S - 1, cost * WALK_SHARE)
+        self._walk_free, self._walk_room = free, max(limits.work_bytes - size, limits.work_bytes // 10)
         if size <= limits.work_bytes and count <= limits.work_files:
             self._work_full, self._work_allowed = False, None
             return
@@ -124,3 +129,25 @@ class Watch:
         for live in run.live.values():
             if live.stopping is None:
                 run.ask_to_stop(live, self._clock.monotonic(), why)
+
+
+def _free(work: Path) -> int:
+    try:
+        return free_bytes(work)
+    except OSError:  # somebody took it away
+        return 0
+
+
+def measure(work: Path, most_files: int) -> tuple[int, int, float]:
+    """Bytes on the disk and number of files beneath `work`, and the CPU seconds that the walk took. It ends where there
+    are many more files than there may be, so that what it costs is bounded."""
+    size = count = 0
+    began = time.thread_time()
+    try:
+        for _, status in walk_beneath(work):
+            size, count = size + status.st_blocks * 512, count + 1
+            if count > FAR_OVER * most_files:
+                break
+    except (UnsafePath, OSError):  # it cannot be counted: nested too deep, say
+        count = most_files + 1
+    return size, count, time.thread_time() - began

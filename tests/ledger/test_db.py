@@ -1,5 +1,6 @@
 """The file: atomic, durable, committed together, and plain about what is wrong with it."""
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ import anyio
 import pytest
 
 from clawd.errors import LedgerCorrupt, LedgerNewer, StorageError
+from clawd.ledger import db, forget
 from clawd.ledger.db import Ledger, Transaction, schema_version
 
 
@@ -150,20 +152,62 @@ def test_a_full_disk_says_so_also_when_the_ledger_is_opened(small_disk: Path) ->
 
 
 def test_a_backup_is_made_before_a_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clawd.ledger import db
-
-    migrations, before = tmp_path / "migrations", db.schema_version()
+    migrations = tmp_path / "migrations"
     shutil.copytree(db._MIGRATIONS, migrations)
     path = tmp_path / "ledger.db"
     ledger = Ledger.open(path)
     ledger.tx(lambda tx: add(tx, 1))
     ledger.close()
+    version = schema_version()
+    for old in range(1, 6):  # of earlier migrations
+        (tmp_path / f"ledger-0{old}.db").write_text("")
+        os.utime(tmp_path / f"ledger-0{old}.db", (old, old))
+    (tmp_path / "damaged-1").mkdir()
     (migrations / "9999.sql").write_text("ALTER TABLE grp ADD COLUMN colour TEXT;")
     monkeypatch.setattr(db, "_MIGRATIONS", migrations)
     ledger = Ledger.open(path, tmp_path)
     assert groups_of(ledger) == ["g1"]
     assert ledger.tx(lambda tx: tx.one("SELECT colour FROM grp")) is not None
     ledger.close()
-    backup = sqlite3.connect(tmp_path / f"ledger-{before}.db")
+    backup = sqlite3.connect(tmp_path / f"ledger-{version}.db")
     assert backup.execute("SELECT name FROM grp").fetchall() == [("g1",)]
     backup.close()
+    assert sorted(each.name for each in tmp_path.glob("*-*")) == [
+        "damaged-1",
+        "ledger-04.db",
+        "ledger-05.db",
+        f"ledger-{version}.db",
+    ]
+
+
+def test_the_journal_is_cut_once_nobody_reads(ledger: Ledger, tmp_path: Path) -> None:
+    journal = tmp_path / "ledger.db-wal"
+    ledger.tx(lambda tx: add(tx, 1))
+    reader = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM grp").fetchall()
+    for number in range(2, 2000):
+        ledger.tx(lambda tx, number=number: add(tx, number))  # type: ignore[misc]
+    assert not ledger.checkpoint() and journal.stat().st_size > db._JOURNAL_BYTES
+    reader.close()
+    ledger.tx(lambda tx: add(tx, 2000))
+    ledger.tx(lambda tx: add(tx, 2001))  # the first one that begins the journal anew
+    assert journal.stat().st_size <= db._JOURNAL_BYTES
+    assert ledger.checkpoint() and journal.stat().st_size == 0
+    ledger.tx(lambda tx: add(tx, 2002))
+    assert len(groups_of(ledger)) == 2002
+
+
+def test_free_pages_go_back_to_the_disk_in_slices(ledger: Ledger, tmp_path: Path) -> None:
+    for number in range(2000):
+        ledger.tx(lambda tx, number=number: tx.insert("grp", name=f"g{number}", folder="x" * 4000 + str(number),
+                                                      number=number, made=""))  # type: ignore[misc]  # fmt: skip
+    ledger.checkpoint()
+    full = (tmp_path / "ledger.db").stat().st_size
+    ledger.tx(lambda tx: tx.execute("DELETE FROM grp WHERE number > 10"))
+    slices = 1
+    while ledger.tx(forget.shrink):
+        slices += 1
+    ledger.checkpoint()
+    assert (tmp_path / "ledger.db").stat().st_size < full / 4 and slices > 5
+    assert len(groups_of(ledger)) == 11

@@ -67,7 +67,7 @@ async def test_its_container_is_shut_and_tells_no_secret(docker, monkeypatch: py
         True,
         False,
     )
-    assert (host["CapDrop"], host["CapAdd"], host["SecurityOpt"]) == (["ALL"], None, ["no-new-privileges:true"])
+    assert (host["CapDrop"], host["CapAdd"], host["SecurityOpt"]) == (["ALL"], None, ["no-new-privileges"])
     assert (host["Memory"], host["MemorySwap"], host["PidsLimit"], host["NanoCpus"]) == (128 << 20, 128 << 20, 50, 5e8)
     assert (host["Init"], host["IpcMode"], host["PidMode"], host["UTSMode"], host["UsernsMode"]) == (
         True,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class PushedClock:
         self.ahead = 0.0
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return datetime.now(UTC) + timedelta(seconds=self.ahead)
 
     def monotonic(self) -> float:
         return time.monotonic() + self.ahead
@@ -206,7 +206,7 @@ class Ground:
         )
         self.backend = backend
         backend.started = self._started
-        self.dispatcher.runs = Runs(
+        self.dispatcher.reconciler.runs = Runs(
             self.home,
             path / "run",
             self.ledger,

@@ -398,3 +398,31 @@ async def test_an_end_does_not_wait_for_an_engine_that_hangs(tmp_path: Path, mon
             await ground.dispatcher.close(0.05, keep=True)
         assert run.left
         backend.slowly.set()
+
+
+async def test_what_is_not_dead_while_its_backend_does_not_answer_is_unknown(
+    tmp_path: Path, backend: BoxBackend
+) -> None:
+    """A sweep may know without its Engine; what it does not know dead then is not one that does not die."""
+    async with opened(tmp_path, backend=backend, workers=0) as ground:
+        message = await ground.accept()
+        run = await ground.run()
+        await ground.offer(run)
+    sweep = backend.sweep
+
+    async def knows_nothing(left: object, ours: object = ()) -> list[str]:
+        return []
+
+    async def nothing(left: object, spec: object) -> None:
+        return None
+
+    backend.sweep, backend.away = knows_nothing, "the Engine does not answer"  # type: ignore[method-assign,assignment]
+    backend.adopt = nothing  # type: ignore[method-assign]
+    async with opened(tmp_path, backend=backend) as ground:
+        await ground.dispatcher.recover()
+        other = await ground.accept(session="other")
+        await ground.until_state(other, "held")
+        assert len(backend.boxes) == 1
+        backend.boxes[0].end("it was over by then")
+        backend.sweep, backend.away = sweep, None  # type: ignore[method-assign]
+        await ground.recorded(message, other)

@@ -1,0 +1,62 @@
+"""`clawd image build`, and what a home says of an image that is not as it must be."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.dockerd import client
+from tests.engine import Engine
+from tests.system.conftest import Home, homes
+
+TAG = "clawd-tests-cli"
+
+
+@pytest.fixture
+def home(engine: Engine) -> Iterator[Home]:
+    """A home whose image is not built, and the image's end."""
+    with contextlib.closing(client(engine.host)) as docker:
+        with homes(engine) as make:
+            home = make()
+            text = home.layout.config_file.read_text()
+            home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{home.root.parent.name.lower()}"))
+            yield home
+        for image in docker.images.list(TAG):
+            docker.images.remove(image.id, force=True)
+
+
+def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Home, engine: Engine) -> None:
+    home.start()
+    done = home.cli("chat", "-m", "say hi")
+    assert done.returncode == 1 and "clawd image build" in done.stdout + done.stderr
+    built = home.cli("image", "build", "--base", engine.image)
+    assert built.returncode == 0 and "Step 1/" in built.stderr and built.stdout == "", built.stderr
+    home.settled(1)
+    assert home.said() == [("user", "say hi"), ("assistant", "hi")]
+    again = home.json("image", "build")
+    assert again["image"].startswith(TAG) and again["id"].startswith("sha256:")
+
+
+def test_packages_are_shown_and_not_installed_without_a_yes(home: Home) -> None:
+    home.json("groups", "add", "dev")
+    home.json("groups", "set", "dev", "sandbox.packages", '["tree", "jq"]')
+    for said in ("", "n\n", "nonsense\n"):
+        done = home.cli("image", "build", "--group", "dev", text=said)
+        assert done.returncode == 2 and "  jq\n  tree\n" in done.stderr, done.stderr
+    done = home.cli("chat", "-m", "say hi", "--group", "dev")
+    assert "clawd image build --group dev" in done.stdout + done.stderr
+    refused = home.cli("groups", "set", "dev", "sandbox.packages", '["jq; id"]')
+    assert refused.returncode == 4 and "sandbox.packages" in refused.stderr
+
+
+def test_what_cannot_be_built_is_a_sentence(home: Home) -> None:
+    assert "not built yet" in home.cli("image", "build", "--target", "claude-code").stderr
+    assert home.cli("image", "build", "--group", "nobody").returncode == 5
+    remote = home.cli("image", "build", DOCKER_HOST="tcp://127.0.0.1:9")
+    assert remote.returncode == 1 and "another machine" in remote.stderr
+    absent = home.cli("image", "build", DOCKER_HOST=f"unix://{home.root}/none")
+    assert absent.returncode == 1 and "no Docker Engine" in absent.stderr
+    nowhere = home.cli("image", "build", "--base", "localhost:9/none")
+    assert nowhere.returncode == 1 and "base.sh" in nowhere.stderr and "registry" in nowhere.stderr

@@ -1,0 +1,28 @@
+"""Two minutes of what `make soak` does for thirty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.dockerd import Dockerd
+from tests.engine import Engine
+from tests.system.conftest import Make, homes
+from tests.system.soak import Plan, Soak, grown
+
+SECONDS = 120.0
+
+
+@pytest.fixture
+def make_home(engine: Engine, dockerd: Dockerd) -> Iterator[Make]:
+    with homes(Engine(dockerd.host, engine.image)) as make:
+        yield make
+
+
+@pytest.mark.timeout(900)
+def test_two_minutes_of_kills_lose_double_and_leave_nothing(make_home: Make, dockerd: Dockerd) -> None:
+    report = Soak(make_home(), Plan(SECONDS, pause=4.0), dockerd).run(lambda line: None)
+    assert not report.wrong
+    assert report.messages > 0 and all(report.killed.values())
+    assert not grown(report.descriptors, 25), report
