@@ -3,12 +3,15 @@ it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import socket
 import subprocess
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -23,6 +26,7 @@ from clawd.sandbox.protocol import BackendName, LeftOver, RunSpec, Sandbox
 
 START_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
+_STARTER = ThreadPoolExecutor(1, "bwrap")  # its one thread is there from the first start on, until the process ends
 _CGROUP_FILE = "cgroup"  # in the run's directory: its cgroup's directories, one a line, for whoever sweeps
 
 
@@ -74,7 +78,8 @@ class Bubblewrap:
             return self._host
 
     async def _launch(self, spec: RunSpec, host: recipe.Host, cgroup: limits.Cgroup | None) -> Sandbox:
-        """Start it from this very thread: the kernel ends a bwrap when the *thread* that started it ends."""
+        """Start it from a thread that lives as long as we do: the kernel ends a bwrap when the *thread* that started it
+        ends, and until the new process has run, the thread waits for it."""
         gate, inner_gate = socket.socketpair()
         output, printing = os.pipe()
         info = os.memfd_create("info", os.MFD_CLOEXEC)
@@ -82,7 +87,8 @@ class Bubblewrap:
         try:
             line, more = running.command(spec, host, self._agent, recipe.RUNNER, {}, cgroup, info)
             inherited += more
-            child = subprocess.Popen(  # noqa: ASYNC220 (not in a worker thread: see above)
+            start: partial[subprocess.Popen[bytes]] = partial(
+                subprocess.Popen,
                 line,
                 stdin=inner_gate.fileno(),
                 stdout=printing,
@@ -91,6 +97,9 @@ class Bubblewrap:
                 cwd="/",
                 start_new_session=True,  # a terminal's ^C is for the daemon alone
             )
+            with anyio.CancelScope(shield=True):  # or nobody would know of it
+                child = await asyncio.wrap_future(_STARTER.submit(start))
+            assert child is not None
             inner_gate.close()
             with anyio.fail_after(START_SECONDS):
                 await anyio.wait_readable(gate)
