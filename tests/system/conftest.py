@@ -290,13 +290,18 @@ class Home:
         raise ProcessLookupError(f"group {group} has no sandbox")
 
     def _inside(self, group: str, pattern: bytes) -> int:
-        work = str(self.layout.group(group).work).encode()
+        """The process whose command line has `pattern`: of several the one that forked the others."""
+        work, found = str(self.layout.group(group).work).encode(), dict[int, int]()
         for pid in self.sandboxed():
             with contextlib.suppress(OSError):
-                line, mounts = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "mountinfo"))
+                line, mounts, status = (
+                    Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "mountinfo", "stat")
+                )
                 around = line.partition(b"\0")[0].rpartition(b"/")[2] in (b"bwrap", b"docker-init")
                 if not around and re.search(pattern, line) and work in mounts:
-                    return pid
+                    found[pid] = int(status.rpartition(b") ")[2].split()[1])
+        if first := [pid for pid, parent in found.items() if parent not in found]:
+            return first[0]
         raise ProcessLookupError(f"no {pattern!r} in a sandbox of {group}")
 
     def left_over(self) -> list[str]:
