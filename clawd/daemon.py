@@ -46,7 +46,7 @@ from clawd.sandbox.choose import choose_backend
 from clawd.sandbox.image import image_for
 from clawd.sandbox.protocol import SandboxLimits
 from clawd.sessions.store import session_store
-from clawd.signals import Signals
+from clawd.signals import News, Signals
 from clawd.supervise import Part, supervise
 from clawd.tasks import Tasks
 from clawd.trust import Role
@@ -179,7 +179,12 @@ class Daemon:
             runtime_directory(dict(os.environ)),
             ledger,
             clock,
-            choose_backend(self.config.current.sandbox.backend, home.root, self.config.current.sandbox.docker_host),
+            choose_backend(
+                self.config.current.sandbox.backend,
+                home.root,
+                self.config.current.sandbox.docker_host,
+                lambda what: signals.emit(News("trouble", data={"what": what})),
+            ),
             lambda run: self.sockets.open(run),
             self._limits,
             lambda group: image_for(self.config.for_group(group).sandbox, group),
