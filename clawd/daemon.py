@@ -66,6 +66,7 @@ TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 2.0
 END_S = 19.0  # all of the end together, and no longer
 TOLD_AGAIN_S = 86400.0  # what goes wrong in the same words is told again after so long
+AT_START = ("sandbox.backend:", "sandbox.docker_host:", "logging.", "retention.log_days:")  # keys that are read once
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
@@ -83,7 +84,7 @@ def run(home: Home, until_closed: int | None = None) -> int:
         log.setup(
             home.log_file,
             config.current.logging.level,
-            stderr=sys.stderr.isatty(),
+            stderr=config.current.logging.format if sys.stderr.isatty() else None,
             days=config.current.retention.log_days,
         )
         ledger = Ledger.open(home.ledger_file, home.backups)
@@ -221,7 +222,7 @@ class Daemon:
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
         )
-        table = {**self.operations.table(), "status": self.status, "config.reload": self._reload}
+        table = {**self.operations.table(), "status": self.status}
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
@@ -338,15 +339,15 @@ class Daemon:
             except (ClawdError, OSError) as error:
                 logger.warning("groups/%s is no group: %s", entry.name, error)
 
-    async def _reload(self, params: dict[str, Any]) -> dict[str, Any]:
-        return {"changed": self.config.reload()}
-
     async def _reloads(self, hangups: Received) -> None:
         """SIGHUP reads the config again; a bad one keeps the old, and says so."""
         async for _ in hangups:
             await watchdog.tell(*watchdog.reloading())
             try:
-                logger.info("config reloaded: %s", self.config.reload())
+                changes = self.config.reload()
+                logger.info("config reloaded: %s", changes)
+                if late := [each for each in changes if each.startswith(AT_START)]:
+                    await self.tell_owner(f"The edited config is used; from the next start on: {', '.join(late)}")
             except (ClawdError, OSError) as error:
                 await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
             await watchdog.tell("READY=1")

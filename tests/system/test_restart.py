@@ -90,10 +90,11 @@ def test_a_bad_config_is_refused_and_told_and_a_good_one_is_taken(home: Home) ->
     assert done.stdout == "still here\n"
     talk = home.cli("chat", text="say and now\n")
     assert "refused" in talk.stdout and "claww" in talk.stdout and talk.stdout.count("and now") == 1
-    home.script({"text": "played {message}"})
+    home.script({"text": "played {message}"}, more='[logging]\nlevel = "error"')
     daemon.send_signal(signal.SIGHUP)
     until(lambda: any("config reloaded" in line["msg"] for line in home.log()))
     assert home.cli("chat", "-m", "one").stdout == "played one\n"
+    assert "from the next start on: logging.level: info → error" in home.cli("chat", text="two\n").stdout
     assert home.ask("status")["pid"] == daemon.pid
 
 
