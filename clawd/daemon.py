@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 from clawd import __version__, faults, log, stores, watchdog
-from clawd.channel import Adapter
+from clawd.channel import Adapter, AdapterFactory
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
@@ -407,7 +407,8 @@ def _adapter(name: str, settings: dict[str, Any]) -> Adapter:
     """The adapter that is registered under `name` by the entry point `clawd.channels`."""
     for entry in metadata.entry_points(group="clawd.channels"):
         if entry.name == name:
-            return entry.load()(settings)  # type: ignore[no-any-return]
+            factory: AdapterFactory = entry.load()
+            return factory(settings)
     if name == "terminal":  # run from a tree that was never installed
         from channels.terminal import Terminal
 
