@@ -37,7 +37,7 @@ from clawd.host.sockets import Sockets
 from clawd.ids import folder_name
 from clawd.intake import Intake
 from clawd.ledger import deliveries, groups, queries
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
@@ -52,6 +52,7 @@ from clawd.tasks import Tasks
 from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
+from clawd.turns.holds import NOTICE_LIMIT
 from clawd.turns.record import Recorder
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
@@ -276,15 +277,17 @@ class Daemon:
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
 
     async def tell_owner(self, text: str) -> None:
-        """A line to the owner's terminal, now or when it next opens."""
+        """A line to the owner's terminal, now or when it next opens; once while nobody has seen it."""
         logger.error("%s", text)
-        to = Address("terminal", "", "main", "")
-        now = rfc3339(self.clock.now())
-        await self.ledger.insist(
-            lambda tx: deliveries.enqueue(
-                tx, to, session="terminal:main", kind="notice", text=text, now=now, limit=4000
-            )
-        )
+        to, now = Address("terminal", "", "main", ""), rfc3339(self.clock.now())
+
+        def tell(tx: Transaction) -> None:
+            if text not in [row["text"] for row in deliveries.unseen(tx, to.chat, to.thread)]:
+                deliveries.enqueue(
+                    tx, to, session="terminal:main", kind="notice", text=text, now=now, limit=NOTICE_LIMIT
+                )
+
+        await self.ledger.insist(tell)
         self.outbox.wake(to)
 
     def _tell_soon(self, text: str) -> None:
