@@ -49,8 +49,7 @@ class ControlServer:
         """Started once the socket takes connections; made again when somebody removes it. Raises OSError when it cannot
         be made."""
         async with anyio.create_task_group() as connections:
-            await connections.start(self._listen, connections)
-            task_status.started()
+            await self._listen(connections, task_status=task_status)
             while True:  # it returns when the socket was taken away
                 log.warning("control socket: it was taken away; it is made again")
                 try:
