@@ -121,6 +121,12 @@ class Runs:
             run.live[turn["id"]] = LiveTurn.returning(turn, now)
         return run
 
+    async def disown(self) -> None:
+        """A home that was copied has in its ledger what lives of the other one: nothing of that is ours to end."""
+        here = _place(self._home.state)
+        if others := await self._ledger.insist(lambda tx: runs.disown(tx, here)):
+            log.warning("runs of the home that this one was copied from are left alone: %s", ", ".join(others))
+
     async def buried(self, row: Row) -> None:
         """A run of an earlier time is known dead: what it had is taken away, and the ledger forgets it last."""
         await anyio.to_thread.run_sync(lambda: shutil.rmtree(row["directory"], ignore_errors=True))
@@ -228,6 +234,7 @@ class Runs:
                 uid=spec.uid,
                 authority=groups.get(tx, run.group).authority,
                 now=run.began,
+                home=_place(self._home.state),
             )
 
         await self._ledger.do(begin)
