@@ -298,7 +298,8 @@ async def test_a_sandbox_that_its_engine_took_along_costs_no_attempt(
     async with opened(tmp_path, backend=backend, play=hang) as ground:
         message = await ground.accept()
         for more in (3, 2, 1, 0) if how == "said so" else (0,):
-            run = await ground.until(lambda: (run := ground.dispatcher.active.get("main")) and run.live and run)
+            run = await ground.run()
+            await ground.until(lambda run=run: any(live.confirmed for live in run.live.values()))
             ground.play = hang if more else answer
             if how == "does not answer":
                 backend.away = "the Engine does not answer"
