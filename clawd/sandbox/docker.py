@@ -83,7 +83,7 @@ class Docker:
         engine, id = self.engine, left.handle.rpartition(":")[2]
         able, found = await engine.call(lambda client: (hardening.holds(client.api.info()), _inspect(client, id)))
         labels = found["Config"]["Labels"] if found else {}
-        wanted = {LABEL_INSTALL: self._install, LABEL_RUN: spec.run, LABEL_PROTOCOL: str(PROTOCOL)}
+        wanted = {**hardening.labels(spec, self._install), LABEL_PROTOCOL: str(PROTOCOL)}
         if not found or found["State"]["Pid"] != first.pid or not wanted.items() <= labels.items():
             return None
         try:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -50,6 +51,10 @@ def _place(directory: Path) -> str | None:
     except OSError:
         return None
     return f"{status.st_dev}:{status.st_ino}"
+
+
+def _asked(spec: RunSpec) -> dict[str, Any]:
+    return {"limits": spec.limits, "environment": spec.environment, "image": spec.image}
 
 
 def left_over(row: Row) -> LeftOver:
@@ -212,9 +217,7 @@ class Runs:
             inbox=folder.inbox,
             group_skills=folder.skills,
             skills=self._home.skills,
-            limits=self._limits(group.name),
-            environment={"TZ": self._zone(group.name)},
-            image=self._image(group.name),
+            **self._asked(group.name),
         )
 
     async def _begin(self, run: Run) -> None:
@@ -256,8 +259,14 @@ class Runs:
             run.shown = sources
 
     def outlived(self, run: Run) -> bool:
-        """Whether the group's `work/` is another one now: its sandbox writes into a directory that nobody sees."""
-        return _place(run.spec.work) != run.work
+        """Whether the group's `work/` is another one now, so that its sandbox writes into a directory that nobody sees,
+        or its config asks for another sandbox."""
+        return _place(run.spec.work) != run.work or self._asked(run.group) != _asked(run.spec)
+
+    def _asked(self, group: str) -> dict[str, Any]:
+        """What the config says of the group's sandbox now, by the names of a spec."""
+        environment = {"TZ": self._zone(group)}
+        return {"limits": self._limits(group), "environment": environment, "image": self._image(group)}
 
     async def _until_dead(self, run: Run, sandbox: Sandbox, on_ready: Callable[[Run], None]) -> Exit:
         if run.ending:  # it was to end before there was anything to kill

@@ -209,6 +209,8 @@ async def test_one_that_does_not_fit_is_not_taken_over(docker, monkeypatch: pyte
         patch.setattr(docker_room, "PROTOCOL", 99)
         assert await after.adopt(left, spec) is None
     assert await Docker("another", after._find).adopt(left, spec) is None
+    assert await after.adopt(left, replace(spec, limits=replace(spec.limits, pids=99))) is None  # the config was edited
+    assert await after.adopt(left, replace(spec, image="another")) is None
     assert await after.adopt(replace(left, handle=""), spec) is None
     assert await after.adopt(replace(left, handle=left.handle.replace("docker:", "docker:0")), spec) is None
     with pytest.raises(SandboxUnavailable, match="no Docker Engine"):
