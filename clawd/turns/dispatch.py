@@ -178,7 +178,8 @@ class Dispatcher:
 
     def must_rest(self, run: Run) -> bool:
         """Whether a run hands out nothing more, because its term is over and another group waits, because somebody has
-        put another `work/` in the place of its own, or because the disk has no room for a turn."""
+        put another `work/` in the place of its own or edited what it was made from, or because the disk has no room for
+        a turn."""
         if not run.ending and (self.runs.outlived(run) or not self.runs.has_room()):
             run.ending = True
         elif self._wanting and run.handed_out >= TURNS_A_TERM and not run.ending:
