@@ -91,7 +91,7 @@ class Docker:
         engine, id = self.engine, left.handle.rpartition(":")[2]
         able, found = await engine.call(lambda client: (hardening.holds(client.api.info()), _inspect(client, id)))
         labels = found["Config"]["Labels"] if found else {}
-        wanted = {LABEL_INSTALL: self._install, LABEL_RUN: spec.run, LABEL_PROTOCOL: str(PROTOCOL)}
+        wanted = {**hardening.labels(spec, self._install), LABEL_PROTOCOL: str(PROTOCOL)}
         if not found or found["State"]["Pid"] != first.pid or not wanted.items() <= labels.items():
             return None
         try:
@@ -110,16 +110,16 @@ class Docker:
         runs, spared = {one.run for one in left}, {*ours, *self._mine}
         remaining: set[str] | None = None
         try:
-            remaining = await self.engine.call(lambda client: self._remove(client, spared - runs))
+            remaining = await self.engine.call(lambda client: self._remove(client, runs, spared - runs))
         except SandboxUnavailable as error:
             log.warning("what is left of sandboxes cannot be looked at: %s", error)
         return [one.run for one in left if await _dead(one, remaining)]
 
-    def _remove(self, client: docker.DockerClient, spared: Collection[str]) -> set[str]:
-        """Remove this install's containers but those of these runs; gives the runs whose containers stay all the
-        same."""
-        label, remaining = f"{LABEL_INSTALL}={self._install}", set()
-        for found in client.api.containers(all=True, filters={"label": [label]}):
+    def _remove(self, client: docker.DockerClient, runs: Collection[str], spared: Collection[str]) -> set[str]:
+        """Remove the containers of `runs`, whatever install they are labelled with (the home may have been moved), and
+        all others of this install but those of `spared`; gives the runs whose containers stay all the same."""
+        labels, remaining = [f"{LABEL_INSTALL}={self._install}", *(f"{LABEL_RUN}={run}" for run in runs)], set()
+        for found in (one for label in labels for one in client.api.containers(all=True, filters={"label": [label]})):
             run = found["Labels"].get(LABEL_RUN, "")
             if run not in spared:
                 try:

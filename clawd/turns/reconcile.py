@@ -54,6 +54,7 @@ class Reconciler:
 
     async def begin(self) -> None:
         """At the start: every run that the ledger has not seen end is gone on with, or ended."""
+        await self.runs.disown()
         self._inherited = {row["id"] for row in await self._ledger.do(runs.alive)}
         await self.look()
 

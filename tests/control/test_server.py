@@ -205,6 +205,8 @@ async def test_a_socket_that_somebody_removed_is_made_again(
 ) -> None:
     monkeypatch.setattr(server, "NAME_CHECK_S", 0.01)
     async with served(tmp_path), ControlClient(tmp_path) as before:
+        assert await before.call("echo", n=0) == {"n": 0}
+        assert not caplog.records  # it was not made twice
         (tmp_path / wire.NAME).unlink()
         with anyio.fail_after(10):
             while not (tmp_path / wire.NAME).exists():
