@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LABEL_RUNNER = "clawd.runner"
 LABEL_PROTOCOL = "clawd.protocol"
 LABEL_FROM = "clawd.from"
+LABEL_NAME = "clawd.name"  # what clawd built it as: an image that somebody built on top has it too, and another name
 PROTOCOL = 1
 BASE = "python:3.12-slim-bookworm"
 BASES = "clawd-base"  # the repository of imported bases
@@ -109,8 +110,8 @@ def build_agent(client: Any, containers: Path, tag: str, base: str | None, say: 
 
     Raises ClawdError when the base cannot be had or the build fails, and for a `tag` that is somebody's own image.
     """
-    labels = labels_of(client, tag)
-    if labels is not None and LABEL_RUNNER not in labels:
+    labels, name = labels_of(client, tag), tag.removesuffix(":latest")
+    if labels is not None and (LABEL_RUNNER not in labels or labels.get(LABEL_NAME, name) != name):
         raise ClawdError(
             f"{tag} is an image that clawd did not make, and would be replaced",
             hint=f"name another in [sandbox] image, then: clawd image build --base {tag}",
@@ -197,6 +198,7 @@ def _build(
             forcerm=True,
             network_mode="host",
             buildargs=arguments | proxies,
+            labels={LABEL_NAME: tag.removesuffix(":latest")},
             decode=True,
         )
         for line in _lines(stream):

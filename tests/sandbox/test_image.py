@@ -178,6 +178,20 @@ def test_somebody_elses_image_is_not_replaced(docker: Any, bare: str) -> None:
         image.build_agent(docker, CONTAINERS, bare, None, quiet)
 
 
+def test_an_image_that_somebody_built_on_ours_is_not_replaced(docker: Any, engine: Engine, tag: str) -> None:
+    ours = f"{tag}-ours"
+    try:
+        image.build_agent(docker, CONTAINERS, ours, engine.image, quiet)
+        docker.images.build(fileobj=io.BytesIO(f"FROM {ours}\nENV MINE=1\n".encode()), tag=tag, rm=True)
+        assert image.state_of(image.labels_of(docker, tag), RUNNER) == "fits"
+        with pytest.raises(ClawdError, match="did not make"):
+            image.build_agent(docker, CONTAINERS, tag, None, quiet)
+        image.build_agent(docker, CONTAINERS, ours, tag, quiet)  # but it is built upon
+        assert "MINE=1" in docker.images.get(ours).attrs["Config"]["Env"]
+    finally:
+        docker.images.remove(ours)
+
+
 def test_a_build_that_fails_says_why_and_leaves_no_container(docker: Any, bare: str) -> None:
     with pytest.raises(ClawdError, match=r"clawd-none:x could not be built: .*/bin/sh"):
         image.build_agent(docker, CONTAINERS, "clawd-none:x", bare, quiet)

@@ -33,7 +33,7 @@ CONTRACT = {
     "config check": "{ok, errors[{where, what, hint}]}",
     "groups list": f"[{{{GROUP}}}]",
     "messages list": f"[{{{MESSAGE}}}]",
-    "messages show": f"{{{MESSAGE}, parts[{{origin, text}}], wakes[], steps[], deliveries[{{{DELIVERY}}}],"
+    "messages show": f"{{{MESSAGE}, parts[{{origin, text}}], wakes[], steps[], deliveries[{{{DELIVERY}}}], forgotten,"
     " reply|null}",
     "deliveries list": f"[{{{DELIVERY}}}]",
     "session list": "[{session, group, file, messages, bytes, updated}]",
