@@ -17,6 +17,7 @@ def begin(
     uid: int | None,
     authority: Authority,
     now: str,
+    home: str | None = None,
 ) -> None:
     """A run is about to be started: known before there is anything to find. It has no token before its hello."""
     tx.insert(
@@ -31,6 +32,7 @@ def begin(
         authority=authority.role,
         taint=authority.taint,
         since=now,
+        home=home,
     )
 
 
@@ -70,6 +72,15 @@ def ended(tx: Transaction, run: str) -> None:
     """The sandbox is known dead and its socket closed."""
     if _state(tx, run) not in (None, "gone"):
         tx.move("run", run, "end")
+
+
+def disown(tx: Transaction, home: str | None) -> list[str]:
+    """Runs of another home, whose ledger was copied to be this one's, are over here, whatever they do there. Gives
+    their ids."""
+    others = [row["id"] for row in alive(tx) if row["home"] not in (None, home)]
+    for run in others:
+        ended(tx, run)
+    return others
 
 
 def alive(tx: Transaction) -> list[Row]:

@@ -9,6 +9,7 @@ leaves open: AF_VSOCK, io_uring, ptrace.
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from clawd.sandbox import limits, recipe, seccomp
 from clawd.sandbox.protocol import LimitsKind, RunSpec
 
 LABEL_INSTALL, LABEL_GROUP, LABEL_RUN = "clawd.install", "clawd.group", "clawd.run"
+LABEL_ASKED = "clawd.asked"  # a hash of what the config asked for
 SHM_BYTES = 64 << 20
 STOP_SECONDS = 5
 
@@ -168,11 +170,18 @@ def container(
         "Env": environment(spec, zone),
         "WorkingDir": recipe.WORK,
         "Hostname": "agent",
-        "Labels": {LABEL_INSTALL: install, LABEL_GROUP: spec.group, LABEL_RUN: spec.run},
+        "Labels": labels(spec, install),
         "StopTimeout": STOP_SECONDS,
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": host,
     }
+
+
+def labels(spec: RunSpec, install: str) -> dict[str, str]:
+    """What a run's container is known by, and what tells that the config asks for another one since."""
+    asked = repr((spec.limits, sorted(spec.environment.items()), spec.image))
+    digest = hashlib.sha256(asked.encode()).hexdigest()[:12]
+    return {LABEL_INSTALL: install, LABEL_GROUP: spec.group, LABEL_RUN: spec.run, LABEL_ASKED: digest}
 
 
 def environment(spec: RunSpec, zone: str, extra: Mapping[str, str] | None = None) -> list[str]:

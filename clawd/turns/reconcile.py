@@ -57,6 +57,7 @@ class Reconciler:
     async def begin(self, known: Callable[[], None]) -> None:
         """At the start: every run that the ledger has not seen end is gone on with, or ended. Where that takes long the
         groups of those runs wait for it, and nobody else; then `known` is called."""
+        await self.runs.disown()
         rows = await self._ledger.do(runs.alive)
         self._inherited = {row["id"] for row in rows}
         self.ours |= self._inherited

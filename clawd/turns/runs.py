@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -51,6 +52,10 @@ def _place(directory: Path) -> str | None:
     except OSError:
         return None
     return f"{status.st_dev}:{status.st_ino}"
+
+
+def _asked(spec: RunSpec) -> dict[str, Any]:
+    return {"limits": spec.limits, "environment": spec.environment, "image": spec.image}
 
 
 def left_over(row: Row) -> LeftOver:
@@ -121,6 +126,12 @@ class Runs:
         for turn in held:
             run.live[turn["id"]] = LiveTurn.returning(turn, now)
         return run
+
+    async def disown(self) -> None:
+        """A home that was copied has in its ledger what lives of the other one: nothing of that is ours to end."""
+        here = _place(self._home.state)
+        if others := await self._ledger.insist(lambda tx: runs.disown(tx, here)):
+            log.warning("runs of the home that this one was copied from are left alone: %s", ", ".join(others))
 
     async def buried(self, row: Row) -> None:
         """A run of an earlier time is known dead: what it had is taken away, and the ledger forgets it last."""
@@ -209,9 +220,7 @@ class Runs:
             inbox=folder.inbox,
             group_skills=folder.skills,
             skills=self._home.skills,
-            limits=self._limits(group.name),
-            environment={"TZ": self._zone(group.name)},
-            image=self._image(group.name),
+            **self._asked(group.name),
         )
 
     async def _begin(self, run: Run) -> None:
@@ -231,6 +240,7 @@ class Runs:
                 uid=spec.uid,
                 authority=groups.get(tx, run.group).authority,
                 now=run.began,
+                home=_place(self._home.state),
             )
 
         await self._ledger.do(begin)
@@ -252,8 +262,14 @@ class Runs:
             run.shown = sources
 
     def outlived(self, run: Run) -> bool:
-        """Whether the group's `work/` is another one now: its sandbox writes into a directory that nobody sees."""
-        return _place(run.spec.work) != run.work
+        """Whether the group's `work/` is another one now, so that its sandbox writes into a directory that nobody sees,
+        or its config asks for another sandbox."""
+        return _place(run.spec.work) != run.work or self._asked(run.group) != _asked(run.spec)
+
+    def _asked(self, group: str) -> dict[str, Any]:
+        """What the config says of the group's sandbox now, by the names of a spec."""
+        environment = {"TZ": self._zone(group)}
+        return {"limits": self._limits(group), "environment": environment, "image": self._image(group)}
 
     async def _until_dead(self, run: Run, sandbox: Sandbox, on_ready: Callable[[Run], None]) -> Exit:
         if run.ending:  # it was to end before there was anything to kill

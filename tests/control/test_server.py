@@ -200,9 +200,13 @@ async def test_descriptors_come_with_a_command_only(tmp_path: Path, request_: di
     assert answer["error"]["code"] == 2
 
 
-async def test_a_socket_that_somebody_removed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_that_somebody_removed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(server, "NAME_CHECK_S", 0.01)
     async with served(tmp_path), ControlClient(tmp_path) as before:
+        assert await before.call("echo", n=0) == {"n": 0}
+        assert not caplog.records  # it was not made twice
         (tmp_path / wire.NAME).unlink()
         with anyio.fail_after(10):
             while not (tmp_path / wire.NAME).exists():
@@ -211,6 +215,7 @@ async def test_a_socket_that_somebody_removed_is_made_again(tmp_path: Path, monk
             assert await after.call("echo", n=1) == {"n": 1}
         assert await before.call("echo", n=2) == {"n": 2}
     assert not (tmp_path / wire.NAME).exists()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # it was made twice, and told once
 
 
 async def test_a_client_that_leaves_without_reading_is_no_failure(

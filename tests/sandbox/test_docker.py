@@ -209,6 +209,8 @@ async def test_one_that_does_not_fit_is_not_taken_over(docker, monkeypatch: pyte
         patch.setattr(docker_room, "PROTOCOL", 99)
         assert await after.adopt(left, spec) is None
     assert await Docker("another", after._find).adopt(left, spec) is None
+    assert await after.adopt(left, replace(spec, limits=replace(spec.limits, pids=99))) is None  # the config was edited
+    assert await after.adopt(left, replace(spec, image="another")) is None
     assert await after.adopt(replace(left, handle=""), spec) is None
     assert await after.adopt(replace(left, handle=left.handle.replace("docker:", "docker:0")), spec) is None
     with pytest.raises(SandboxUnavailable, match="no Docker Engine"):
@@ -296,6 +298,9 @@ async def test_only_this_install_s_containers_are_swept_and_only_what_nobody_cla
     assert await docker.another().sweep([], ["run-1"]) == []
     assert inside(sandbox) and not inside(orphan)
     assert containers(docker) == ["run-1"]
+    # after its home was moved: the label is of the old path, the run is in the ledger all the same
+    assert await Docker("another", docker.backend._find).sweep([left_of(sandbox, claimed)]) == ["run-1"]
+    assert containers(docker) == []
 
 
 async def test_without_an_engine_it_is_known_what_is_dead_and_said_what_is_not_known(docker) -> None:
@@ -332,6 +337,15 @@ async def test_an_image_that_does_not_fit_is_told_with_what_helps(docker, monkey
     with pytest.raises(SandboxUnavailable, match=r"no runner that this clawd can speak with \(clawd image build\)"):
         await docker.backend.start(docker.spec())
     assert containers(docker) == []
+
+
+async def test_an_image_of_another_runner_serves_and_is_told_once(docker, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(docker_room, "shipped_runner", lambda: "0" * 64)
+    backend = Docker("0" * 12, docker.backend._find, tell=told.append)
+    for _ in range(2):
+        assert await backend.check(docker.image) == "docker"
+    assert told == [f"the image {docker.image} holds the runner of another version of clawd (clawd image build)"]
 
 
 async def test_a_command_goes_on_beside_the_runner_s_own_forwarder(docker) -> None:

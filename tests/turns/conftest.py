@@ -187,6 +187,7 @@ class Ground:
         self.ledger = Ledger.open(self.home.ledger_file)
         self.clock, self.signals = PushedClock(), Signals()
         self.warm, self.play, self.workers, self._tasks = 600.0, play, workers, tasks
+        self.limits = SandboxLimits()
         self.delivered: list[Address] = []
         self.tasks = Tasks(tasks, lambda name, error: self.failures.append((name, error)))
         self.failures: list[tuple[str, Exception]] = []
@@ -213,7 +214,7 @@ class Ground:
             self.clock,
             self.backend,
             _serve,
-            limits=lambda group: SandboxLimits(),
+            limits=lambda group: self.limits,
             image=lambda group: "",
             wrong=lambda group: [],
             zone=lambda group: "UTC",

@@ -1,6 +1,7 @@
 """Runs outlive their daemon: what lives goes on with its turns, what is dead gives them back, and what nobody knows of
 is neither started twice nor lost. Each daemon here is one `Ground` over the same ledger and the same boxes."""
 
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -190,7 +191,7 @@ async def test_a_crash_between_any_two_commits_gives_one_answer(
     goes_on = moment in ("started", "greeted", "claimed")
     for _ in range(2):  # and one more daemon that dies in the middle of its own start
         async with opened(tmp_path, backend=backend, workers=0) as ground:
-            await ground.dispatcher.reconciler.begin()
+            await ground.dispatcher.reconciler.begin(lambda: None)
     async with opened(tmp_path, backend=backend, workers=2) as ground:
         await ground.dispatcher.recover()
         await ground.recorded(message)
@@ -199,6 +200,19 @@ async def test_a_crash_between_any_two_commits_gives_one_answer(
         assert (turn["run"] == row["id"]) is goes_on
         assert len((await ground.message(message))["deliveries"]) == 1
         assert backend.alive() == ["main"]
+
+
+async def test_a_copy_of_a_home_leaves_the_sandboxes_of_the_first_alone(tmp_path: Path, backend: BoxBackend) -> None:
+    async with opened(tmp_path / "first", backend=backend, play=hang, workers=2) as ground:
+        message = await ground.accept()
+        run = await ground.run()
+        await ground.until(lambda: any(live.confirmed for live in run.live.values()))
+        shutil.copytree(tmp_path / "first", tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
+        async with opened(tmp_path / "copy", workers=2) as copy:
+            await copy.dispatcher.recover()
+            await copy.recorded(message)
+            assert not any(run.id in left for left, _ in copy.backend.sweeps)
+            assert run.spec.directory.is_dir()
 
 
 # ---- unknown
@@ -284,7 +298,8 @@ async def test_a_sandbox_that_its_engine_took_along_costs_no_attempt(
     async with opened(tmp_path, backend=backend, play=hang) as ground:
         message = await ground.accept()
         for more in (3, 2, 1, 0) if how == "said so" else (0,):
-            run = await ground.until(lambda: (run := ground.dispatcher.active.get("main")) and run.live and run)
+            run = await ground.run()
+            await ground.until(lambda run=run: any(live.confirmed for live in run.live.values()))
             ground.play = hang if more else answer
             if how == "does not answer":
                 backend.away = "the Engine does not answer"

@@ -2,6 +2,7 @@
 
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -458,3 +459,13 @@ async def test_a_removed_runtime_directory_is_made_again(tmp_path: Path) -> None
         await ground.until_state(seq, "held")
         [notice] = await ground.notices()
         assert "cannot be made" in notice
+
+
+async def test_an_edit_of_the_limits_holds_at_the_next_turn(tmp_path: Path) -> None:
+    async with opened(tmp_path) as ground:
+        await ground.recorded(await ground.accept())
+        await ground.recorded(await ground.accept())
+        [box] = ground.backend.boxes
+        ground.limits = replace(ground.limits, pids=99)
+        await ground.recorded(await ground.accept())
+        assert not box.alive and ground.backend.boxes[1].spec.limits.pids == 99
