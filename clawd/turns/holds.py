@@ -1,7 +1,7 @@
 """Groups that can have no sandbox just now: their turns wait, are told why once, and are tried again by and by.
 
-Once nothing stands in the way any more the group gets its sandbox, and only when that is ready its turns wait no longer:
-what fails at the start itself is a hold that never ended.
+Once nothing stands in the way any more the group gets its sandbox, and only when that is ready its turns wait no
+longer: what fails at the start itself is a hold that never ended.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LONGEST_HOLD_S = 60.0
 
 
 class Holds:
-    """`able` raises as long as a group must wait; `wake` has it go on; `ready` tells whether it has a sandbox, `unknown`
-    whether it has a run of which nobody can say whether it lives."""
+    """`able` raises as long as a group must wait; `wake` has it go on; `ready` tells whether it has a sandbox,
+    `unknown` whether it has a run of which nobody can say whether it lives."""
 
     def __init__(
         self,
