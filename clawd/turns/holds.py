@@ -1,7 +1,7 @@
 """Groups that can have no sandbox just now: their turns wait, are told why once, and are tried again by and by.
 
-Once nothing stands in the way any more the group gets its sandbox, and only when that is ready its turns wait no
-longer: what fails at the start itself is a hold that never ended.
+Once nothing stands in the way any more the group gets its sandbox; its turns wait no longer when that is ready: what
+fails at the start is a hold that never ended.
 """
 
 from __future__ import annotations
