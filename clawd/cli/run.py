@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+import threading
 from argparse import Namespace
 
 from clawd.cli.page import say, settled
@@ -15,4 +18,8 @@ def run(options: Namespace, home: Home) -> int:
 
     if sys.stderr.isatty():
         say(f"the daemon of {home.root} · clawd chat talks to it · Ctrl-C ends it")
-    return int(settled(daemon.run(home, until_closed=options.until_closed)))
+    code = int(settled(daemon.run(home, until_closed=options.until_closed)))
+    if any(not one.daemon for one in threading.enumerate()[1:]):  # in calls to an Engine that hangs
+        logging.shutdown()
+        os._exit(code)
+    return code

@@ -90,9 +90,11 @@ def alive(tx: Transaction) -> list[Row]:
 
 def tell_unknown(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[tuple[Row, list[int]]]:
     """Nobody can say whether the group's sandbox lives: the chats of the turns that it has are told why they wait,
-    once a message. Gives the turns with the notices that were made."""
+    once a message. One that was asked to stop needs no word. Gives the turns with the notices that were made."""
     told = []
-    for row in tx.all("SELECT * FROM turn WHERE grp = ? AND state = 'claimed' ORDER BY id", group):
+    for row in tx.all(
+        "SELECT * FROM turn WHERE grp = ? AND state = 'claimed' AND NOT stop_requested ORDER BY id", group
+    ):
         if tx.one("SELECT 1 FROM inbound WHERE turn = ? AND told = 0", row["id"]) is None:
             continue
         tx.execute("UPDATE inbound SET told = 1 WHERE turn = ?", row["id"])

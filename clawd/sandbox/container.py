@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KILL_SECONDS = 10.0
+FREEZE_SECONDS = 10.0
 SIGNAL_SECONDS = 0.2  # until the Engine is asked to help
 TIDY_SECONDS = 5.0  # for each call after its death
 _POLL = 0.01
@@ -178,7 +179,7 @@ class DockerSandbox:
                     raise
 
         if frozen or not self._dead.is_set():
-            await self._engine.call(work)
+            await self._engine.call(work, FREEZE_SECONDS)
 
     async def _live(self) -> Exit:
         try:

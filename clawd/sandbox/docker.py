@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from clawd import faults
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import hardening, running
 from clawd.sandbox.container import DockerSandbox, first_of, last_words, removed
@@ -89,7 +90,9 @@ class Docker:
         if first is None or not first.alive():
             return None
         engine, id = self.engine, left.handle.rpartition(":")[2]
-        able, found = await engine.call(lambda client: (hardening.holds(client.api.info()), _inspect(client, id)))
+        able, found = await engine.call(
+            lambda client: (hardening.holds(client.api.info()), _inspect(client, id)), CHECK_SECONDS
+        )
         labels = found["Config"]["Labels"] if found else {}
         wanted = {**hardening.labels(spec, self._install), LABEL_PROTOCOL: str(PROTOCOL)}
         if not found or found["State"]["Pid"] != first.pid or not wanted.items() <= labels.items():
@@ -110,6 +113,7 @@ class Docker:
         runs, spared = {one.run for one in left}, {*ours, *self._mine}
         remaining: set[str] | None = None
         try:
+            await self.engine.call(lambda client: client.ping(), CHECK_SECONDS)  # a removal may take longer
             remaining = await self.engine.call(lambda client: self._remove(client, runs, spared - runs))
         except SandboxUnavailable as error:
             log.warning("what is left of sandboxes cannot be looked at: %s", error)
@@ -141,6 +145,7 @@ class Docker:
             for warning in made.get("Warnings") or []:
                 log.warning("Docker: %s", warning)
             try:
+                faults.passing("created")
                 client.api.start(made["Id"])
                 return made["Id"], int(client.api.inspect_container(made["Id"])["State"]["Pid"]), able
             except BaseException:

@@ -90,7 +90,7 @@ class Dispatcher:
     async def recover(self) -> None:
         """After a restart: sandboxes that are left go on with their turns, or are ended and their turns start again;
         what ended is recorded."""
-        await self.reconciler.begin()
+        await self.reconciler.begin(self._decide)
         for group in await self._ledger.do(ends.groups_held):
             if group not in self.holds.reasons:
                 await self.holds.resume(group)
@@ -245,9 +245,9 @@ class Dispatcher:
             )
             for group, run in self.active.items()
         ]
-        decision = decide([group for group in self._wanting if group not in self._barred], places, self._max_live())
+        barred = self._barred | self.reconciler.unknown.keys()
+        decision = decide([group for group in self._wanting if group not in barred], places, self._max_live())
         for group in decision.start:
-            del self._wanting[group]
             self._take(self.runs.new(group))
         for group in decision.end:
             self.active[group].ending = True
@@ -259,6 +259,7 @@ class Dispatcher:
     def _take(self, run: Run) -> None:
         """A run begins here, or goes on."""
         self.active[run.group] = run
+        self._wanting.pop(run.group, None)
         self.reconciler.ours.add(run.id)
         self.reconciler.watch()
         self._tasks.start_soon(self._life, run, name=f"run {run.group}")

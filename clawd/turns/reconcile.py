@@ -24,6 +24,8 @@ from clawd.turns.runs import Runs, left_over
 log = logging.getLogger(__name__)
 
 RECONCILE_S = 60.0
+START_S = 5.0  # how long a start waits for the first look: one that hangs must not keep the daemon from its people
+NOT_YET = "what is left of the sandbox that it had is still being looked at"
 UNDYING = "A sandbox does not end; the turns that it had wait for that. clawd sandbox list and ps may help."
 
 
@@ -52,11 +54,24 @@ class Reconciler:
         self._looking = anyio.Lock()
         self._watching = False
 
-    async def begin(self) -> None:
-        """At the start: every run that the ledger has not seen end is gone on with, or ended."""
+    async def begin(self, known: Callable[[], None]) -> None:
+        """At the start: every run that the ledger has not seen end is gone on with, or ended. Where that takes long the
+        groups of those runs wait for it, and nobody else; then `known` is called."""
         await self.runs.disown()
-        self._inherited = {row["id"] for row in await self._ledger.do(runs.alive)}
-        await self.look()
+        rows = await self._ledger.do(runs.alive)
+        self._inherited = {row["id"] for row in rows}
+        self.ours |= self._inherited
+        self.unknown = {row["grp"]: NOT_YET for row in rows}
+        looked = anyio.Event()
+
+        async def look() -> None:
+            await self.look()
+            looked.set()
+            known()
+
+        self._tasks.start_soon(look, name="first look")
+        with anyio.move_on_after(START_S):
+            await looked.wait()
 
     def watch(self) -> None:
         """Look by and by, as long as there is anything to look at."""
@@ -94,18 +109,22 @@ class Reconciler:
 
     async def _look(self) -> list[str]:
         unknown: dict[str, str] = {}
+        away: dict[str, str] = {}  # backend → why it cannot say what is alive
         over: list[Row] = []
         for row in reversed(await self._ledger.do(runs.alive)):  # the newest of a group is the one to go on with
             held = self._active.get(row["grp"])
             if held is not None and held.id == row["id"]:
                 continue
-            try:
-                if held is None and row["id"] in self._inherited and await self._adopted(row):
+            if held is None and row["id"] in self._inherited:
+                try:
+                    if row["backend"] not in away and await self._adopted(row):
+                        continue
+                except SandboxUnavailable as error:
+                    away[row["backend"]] = str(error)
+                if row["backend"] in away:  # all of its runs: asked about each, one that hangs would take minutes
+                    unknown[row["grp"]] = away[row["backend"]]
+                    self.ours.add(row["id"])
                     continue
-            except SandboxUnavailable as error:
-                unknown[row["grp"]] = str(error)
-                self.ours.add(row["id"])
-                continue
             self.ours.discard(row["id"])
             self._inherited.discard(row["id"])
             over.append(row)

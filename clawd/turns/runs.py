@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 
+from clawd import faults
 from clawd.clock import Clock, rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home, make_private
@@ -189,11 +190,13 @@ class Runs:
 
     async def _make(self, run: Run) -> Sandbox:
         await self._begin(run)
+        faults.passing("begun")
         self._make_room(run.spec)
         if not run.spec.work.parent.is_dir():  # somebody removed the group's folder
             ensure_group(self._home, run.spec.work.parent.name)
         self._show(run)
         run.sandbox = await self.backend.start(run.spec)
+        faults.passing("made")
         run.work = _place(run.spec.work)
         return run.sandbox
 

@@ -191,7 +191,7 @@ async def test_a_crash_between_any_two_commits_gives_one_answer(
     goes_on = moment in ("started", "greeted", "claimed")
     for _ in range(2):  # and one more daemon that dies in the middle of its own start
         async with opened(tmp_path, backend=backend, workers=0) as ground:
-            await ground.dispatcher.reconciler.begin()
+            await ground.dispatcher.reconciler.begin(lambda: None)
     async with opened(tmp_path, backend=backend, workers=2) as ground:
         await ground.dispatcher.recover()
         await ground.recorded(message)
