@@ -1,5 +1,6 @@
 """Reading config: what is right is read, what is wrong is said with its place and what helps."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -315,6 +316,10 @@ def test_files_that_cannot_be_read(home: Home) -> None:
     assert check_file(home.config_file)["errors"][0]["hint"].startswith("clawd init")
     home.config_file.write_bytes(b"[claw]\nname = '\xff'")
     assert check_file(home.config_file)["errors"][0]["what"] == "byte 15 is not UTF-8"
+    home.config_file.unlink()
+    os.mkfifo(home.config_file)
+    assert "no plain file" in check_file(home.config_file)["errors"][0]["what"]
+    home.config_file.unlink()
     home.config_file.write_bytes(b"schema = 1\n" + b"# a line of no importance\n" * 50_000)
     assert check_file(home.config_file)["errors"][0]["what"] == "the file is larger than 1 MB"
     home.config_file.unlink()
