@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 from clawd import __version__, faults, log, stores, watchdog
-from clawd.channel import Adapter
+from clawd.channel import Adapter, AdapterFactory
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
@@ -37,7 +37,7 @@ from clawd.host.sockets import Sockets
 from clawd.ids import folder_name
 from clawd.intake import Intake
 from clawd.ledger import deliveries, groups, queries
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
@@ -46,12 +46,13 @@ from clawd.sandbox.choose import choose_backend
 from clawd.sandbox.image import image_for
 from clawd.sandbox.protocol import SandboxLimits
 from clawd.sessions.store import session_store
-from clawd.signals import Signals
+from clawd.signals import News, Signals
 from clawd.supervise import Part, supervise
 from clawd.tasks import Tasks
 from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
+from clawd.turns.holds import NOTICE_LIMIT
 from clawd.turns.record import Recorder
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
@@ -66,6 +67,7 @@ TURN_GRACE_S = 10.0
 FLUSH_GRACE_S = 2.0
 END_S = 19.0  # all of the end together, and no longer
 TOLD_AGAIN_S = 86400.0  # what goes wrong in the same words is told again after so long
+AT_START = ("sandbox.backend:", "sandbox.docker_host:", "logging.", "retention.log_days:")  # keys that are read once
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
@@ -83,7 +85,7 @@ def run(home: Home, until_closed: int | None = None) -> int:
         log.setup(
             home.log_file,
             config.current.logging.level,
-            stderr=sys.stderr.isatty(),
+            stderr=config.current.logging.format if sys.stderr.isatty() else None,
             days=config.current.retention.log_days,
         )
         ledger = Ledger.open(home.ledger_file, home.backups)
@@ -179,7 +181,12 @@ class Daemon:
             runtime_directory(dict(os.environ)),
             ledger,
             clock,
-            choose_backend(self.config.current.sandbox.backend, home.root, self.config.current.sandbox.docker_host),
+            choose_backend(
+                self.config.current.sandbox.backend,
+                home.root,
+                self.config.current.sandbox.docker_host,
+                lambda what: signals.emit(News("trouble", data={"what": what})),
+            ),
             lambda run: self.sockets.open(run),
             self._limits,
             lambda group: image_for(self.config.for_group(group).sandbox, group),
@@ -216,7 +223,7 @@ class Daemon:
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
         )
-        table = {**self.operations.table(), "status": self.status, "config.reload": self._reload}
+        table = {**self.operations.table(), "status": self.status}
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
@@ -270,15 +277,17 @@ class Daemon:
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
 
     async def tell_owner(self, text: str) -> None:
-        """A line to the owner's terminal, now or when it next opens."""
+        """A line to the owner's terminal, now or when it next opens; once while nobody has seen it."""
         logger.error("%s", text)
-        to = Address("terminal", "", "main", "")
-        now = rfc3339(self.clock.now())
-        await self.ledger.insist(
-            lambda tx: deliveries.enqueue(
-                tx, to, session="terminal:main", kind="notice", text=text, now=now, limit=4000
-            )
-        )
+        to, now = Address("terminal", "", "main", ""), rfc3339(self.clock.now())
+
+        def tell(tx: Transaction) -> None:
+            if text not in [row["text"] for row in deliveries.unseen(tx, to.chat, to.thread)]:
+                deliveries.enqueue(
+                    tx, to, session="terminal:main", kind="notice", text=text, now=now, limit=NOTICE_LIMIT
+                )
+
+        await self.ledger.insist(tell)
         self.outbox.wake(to)
 
     def _tell_soon(self, text: str) -> None:
@@ -333,15 +342,15 @@ class Daemon:
             except (ClawdError, OSError) as error:
                 logger.warning("groups/%s is no group: %s", entry.name, error)
 
-    async def _reload(self, params: dict[str, Any]) -> dict[str, Any]:
-        return {"changed": self.config.reload()}
-
     async def _reloads(self, hangups: Received) -> None:
         """SIGHUP reads the config again; a bad one keeps the old, and says so."""
         async for _ in hangups:
             await watchdog.tell(*watchdog.reloading())
             try:
-                logger.info("config reloaded: %s", self.config.reload())
+                changes = self.config.reload()
+                logger.info("config reloaded: %s", changes)
+                if late := [each for each in changes if each.startswith(AT_START)]:
+                    await self.tell_owner(f"The edited config is used; from the next start on: {', '.join(late)}")
             except (ClawdError, OSError) as error:
                 await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
             await watchdog.tell("READY=1")
@@ -401,7 +410,8 @@ def _adapter(name: str, settings: dict[str, Any]) -> Adapter:
     """The adapter that is registered under `name` by the entry point `clawd.channels`."""
     for entry in metadata.entry_points(group="clawd.channels"):
         if entry.name == name:
-            return entry.load()(settings)  # type: ignore[no-any-return]
+            factory: AdapterFactory = entry.load()
+            return factory(settings)
     if name == "terminal":  # run from a tree that was never installed
         from channels.terminal import Terminal
 

@@ -88,6 +88,7 @@ class Rates:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._times: dict[str, deque[float]] = {}
+        self._slowed: dict[str, float] = {}  # who was told to wait, and until when that is so
 
     def wait(self, sender: str) -> float:
         """Seconds until the sender may speak again: 0 now, and then it counts."""
@@ -101,6 +102,14 @@ class Rates:
             times.append(now)
             return 0.0
         return RATE_WINDOW_S - (now - times[0])
+
+    def is_told(self, sender: str, wait: float) -> bool:
+        """Whether a sender who must wait was told so before, and has waited since; from now on that is so."""
+        now = self._clock.monotonic()
+        self._slowed = {each: until for each, until in self._slowed.items() if until >= now}
+        known = sender in self._slowed
+        self._slowed[sender] = now + wait
+        return known
 
 
 class Intake:
@@ -184,9 +193,9 @@ class Intake:
             if command is not None:
                 await self.carry_out(accepted.seq)
             elif wait:
-                told = (
-                    f"That is more than {RATE_MESSAGES} messages a minute; this one is kept and taken in {wait:.0f} s."
-                )
+                if not self._rates.is_told(incoming.sender, wait):
+                    told = f"That is more than {RATE_MESSAGES} messages a minute; this one is taken in {wait:.0f} s."
+                    told += " So is what follows: it is kept, and taken by and by."
                 self._tasks.start_soon(self._release_later, accepted.seq, incoming.sender, place.group, wait)
             else:
                 if accepted.merged:

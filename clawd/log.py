@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote, quote_plus
 
 from clawd.clock import moment_of, rfc3339
@@ -234,9 +235,11 @@ class Folded(logging.Handler):
         super().close()
 
 
-def setup(log_file: Path | None, level: str = "info", stderr: bool = False, days: int = KEEP_DAYS) -> None:
-    """Log to `log_file`, which keeps `days`, and with `stderr` to standard error. A second call takes the place of the
-    first."""
+def setup(
+    log_file: Path | None, level: str = "info", stderr: Literal["json", "text"] | None = None, days: int = KEEP_DAYS
+) -> None:
+    """Log to `log_file`, which keeps `days`, and in the form `stderr` to standard error. A second call takes the place
+    of the first."""
     root = logging.getLogger()
     for handler in [each for each in root.handlers if isinstance(each, Folded)]:
         root.removeHandler(handler)
@@ -247,7 +250,7 @@ def setup(log_file: Path | None, level: str = "info", stderr: bool = False, days
         handlers[-1].setFormatter(JsonLine())
     if stderr:
         handlers.append(logging.StreamHandler(sys.stderr))
-        handlers[-1].setFormatter(PlainLine())
+        handlers[-1].setFormatter(JsonLine() if stderr == "json" else PlainLine())
     if handlers:
         root.addHandler(Folded(handlers))
     root.setLevel(level.upper())

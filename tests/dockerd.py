@@ -166,6 +166,15 @@ class Dockerd:
             _until(lambda: not self.running(), 60)
         if self.process is not None:
             self.process.wait(10)
+        # The next one would wait 15 s for a containerd that is not its own child.
+        for pid in self._strays("containerd"):
+            os.kill(pid, signal.SIGKILL)
+        (self.at / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
+
+    def freeze(self, frozen: bool = True) -> None:
+        """Have it hang, or go on."""
+        if pid := self.running():
+            os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def again(self) -> None:
         """Start it, if it is not there. Raises Unavailable."""
@@ -223,13 +232,15 @@ class Dockerd:
             for at, _, _ in os.walk(base / self.parent, topdown=False):
                 _until(partial(_gone, Path(at)), 5)
 
-    def _strays(self) -> list[int]:
-        """What a dockerd that was killed left: its containerd and the shims, by our own directory in their lines."""
+    def _strays(self, program: str = "") -> list[int]:
+        """What a dockerd that was killed left: its containerd and the shims, by our own directory in their lines; or
+        those of one program alone."""
         own, found = str(self.at / "exec" / "containerd").encode() + b"/", []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 line = (entry / "cmdline").read_bytes()
-                if line.partition(b"\0")[0].rpartition(b"/")[2].startswith(b"containerd") and own in line:
+                name = line.partition(b"\0")[0].rpartition(b"/")[2].decode()
+                if name.startswith("containerd") and own in line and program in ("", name):
                     found.append(int(entry.name))
         return found
 

@@ -168,9 +168,11 @@ async def test_a_command_that_cannot_be_read_any_more_hinders_no_other(ledger: L
 async def test_beyond_its_rate_a_member_waits_and_is_told(ledger: Ledger) -> None:
     async with opened(ledger) as (intake, around):
         receipts = [await intake.receive(around.incoming("hi", "member:bob")) for _ in range(RATE_MESSAGES + 1)]
+        more = await intake.receive(around.incoming("hi", "member:bob"))
         owners = await intake.receive(around.incoming("hi"))
     assert [each.state for each in receipts] == ["received"] * RATE_MESSAGES + ["held"]
     assert receipts[-1].told is not None and "kept" in receipts[-1].told
+    assert (more.state, more.told) == ("held", None)  # once
     assert owners.state == "received"
 
 

@@ -224,9 +224,13 @@ def test_a_directory_that_cannot_be_written_never_raises(tmp_path: Path) -> None
 def test_a_person_gets_plain_lines(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    log.setup(file, "info", stderr=True)
+    log.setup(file, "info", stderr="text")
     log.redactor.add("hidden-token")
     logger.error("\x1b[2Jgone \u202e hidden-token")
     logger.debug("not this")
     assert stream.getvalue()[9:] == f"error: \ufffd[2Jgone \ufffd {log.HIDDEN}\n"
     assert len(lines(file)) == 1
+    stream.truncate(stream.seek(0))
+    log.setup(file, "info", stderr="json")
+    logger.error("the same")
+    assert json.loads(stream.getvalue()) == lines(file)[1]

@@ -264,7 +264,9 @@ class Talk:
             saying.cancel()
         if outcome is None:
             return receipt["state"] not in _DENIED
-        if outcome.get("error") and outcome["state"] != "stopped" and outcome.get("turn") not in self._noticed:
+        held_for_rate = outcome["state"] == "held" and outcome.get("turn") is None  # its receipt said so
+        quiet = held_for_rate or outcome["state"] == "stopped" or outcome.get("turn") in self._noticed
+        if outcome.get("error") and not quiet:
             self._screen.line(outcome["error"], style="31")
         return outcome["state"] not in _UNANSWERED
 

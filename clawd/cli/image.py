@@ -6,19 +6,20 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from clawd.cli.page import cell, console, give, say
-from clawd.config.home import Home
+from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
-from clawd.errors import NotBuilt, UsageError
+from clawd.errors import ClawdError, NotBuilt, UsageError
 
 _SECONDS = 900.0  # without a word from the Engine: a step of a build may be silent for long
 
 
 def build(options: Namespace, home: Home) -> int:
-    """Build what `[sandbox] image` names; with --group also what the group's packages make of it."""
+    """Build what `[sandbox] image` names, and what groups name that is not there yet; with --group what this group
+    names, and what its packages make of it."""
     from clawd.commands.looking import check_group
     from clawd.resources import shipped
     from clawd.sandbox import image
@@ -30,12 +31,23 @@ def build(options: Namespace, home: Home) -> int:
     config = LiveConfig(home, dict(os.environ))
     settings = config.for_group(options.group).sandbox if options.group else config.current.sandbox
     packages = sorted(set(settings.packages)) if options.group else []
+    others = set() if options.group else _named(home, config) - {settings.image}
     if packages and not options.yes:
         _confirm(options.group, packages)
     engine, containers = find_engine(config.current.sandbox.docker_host, dict(os.environ)), shipped("containers")
     made = name = settings.image
+
+    def work(client: Any) -> str:
+        id = image.build_agent(client, containers, made, options.base, tell)
+        base = (image.labels_of(client, made) or {}).get(image.LABEL_FROM)
+        for other in sorted(others):
+            if image.labels_of(client, other) is None:
+                tell(f"building {other} …")
+                image.build_agent(client, containers, other, base, tell)
+        return id
+
     with _progress() as tell:
-        id = engine.run(lambda client: image.build_agent(client, containers, made, options.base, tell), _SECONDS)
+        id = engine.run(work, _SECONDS)
         if packages:
             name = image.image_for(settings, options.group)
             id = engine.run(lambda client: image.build_packages(client, made, name, packages, tell), _SECONDS)
@@ -43,7 +55,19 @@ def build(options: Namespace, home: Home) -> int:
         give({"image": name, "id": id, "group": options.group, "packages": packages}, True)
     else:
         say(f"{name} is built: new sandboxes are made from it")
+        if settings.backend == "auto":
+            say("a daemon that makes them with bubblewrap does so until its next start")
     return 0
+
+
+def _named(home: Home, config: LiveConfig) -> set[str]:
+    """The images that groups name, but for those with packages, which are asked about one by one."""
+    named = set()
+    for folder in group_folders(home):
+        with suppress(ClawdError):  # a bad group.toml is told elsewhere, and keeps no other from its image
+            table = config.for_group(folder).sandbox
+            named |= set() if table.packages else {table.image}
+    return named
 
 
 def _confirm(group: str, packages: list[str]) -> None:

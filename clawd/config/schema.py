@@ -270,8 +270,8 @@ class Budget(Table):
 class Logging(Table):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least serious line that is written."""
-    format: Literal["json", "text"] = "json"
-    """What standard error gets; the file is always JSON lines."""
+    format: Literal["json", "text"] = "text"
+    """What a terminal gets of `clawd run`; the file is always JSON lines."""
 
 
 class Webhooks(Table):

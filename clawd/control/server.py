@@ -49,23 +49,26 @@ class ControlServer:
         """Started once the socket takes connections; made again when somebody removes it. Raises OSError when it cannot
         be made."""
         async with anyio.create_task_group() as connections:
-            await self._listen(connections, task_status=task_status)
-            while True:  # it returns when the socket was taken away
+            listener = wire.listen(self._directory)
+            task_status.started()
+            while True:
+                await self._listen(listener, connections)
                 log.warning("control socket: it was taken away; it is made again")
-                try:
-                    await self._listen(connections)
-                except OSError as error:
-                    log.error("control socket: it cannot be made again: %s", error)
-                    await anyio.sleep(NAME_CHECK_S)
+                listener = await self._made_again()
 
-    async def _listen(
-        self, connections: TaskGroup, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def _made_again(self) -> socket.socket:
+        while True:
+            try:
+                return wire.listen(self._directory)
+            except OSError as error:
+                log.error("control socket: it cannot be made again: %s", error)
+                await anyio.sleep(NAME_CHECK_S)
+
+    async def _listen(self, listener: socket.socket, connections: TaskGroup) -> None:
         """Accept until the socket's name leads elsewhere: then nobody finds it any more."""
         name = self._directory / wire.NAME
-        with wire.listen(self._directory) as listener:
+        with listener:
             made = _place(name)
-            task_status.started()
             try:
                 async with anyio.create_task_group() as accepting:
                     accepting.start_soon(self._accept, listener, connections)

@@ -107,7 +107,7 @@ def _engine(home: Home, config: Config) -> list[Check]:
     for folder in group_folders(home):
         with suppress(ClawdError):  # its config is another finding
             table = merged(config, load_group(home, folder)).sandbox
-            images.setdefault(image_for(table, folder), folder if table.packages else "")
+            images.setdefault(image_for(table, folder), folder)
     try:
         engine = find_engine(config.sandbox.docker_host, os.environ)
         if not chosen and not engine.present():

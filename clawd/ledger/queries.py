@@ -118,6 +118,8 @@ def outcome(tx: Transaction, seq: int) -> Shown | None:
     error = None
     if row["state"] in ("failed", "held", "stopped", "stale", "withdrawn"):
         error = row["reason"] or row["state"]
+        if error == "rate":
+            error = "more messages came than may in a minute; this one is kept, and taken by and by"
     elif row["reason"]:
         error = row["reason"]
     files = tx.all("SELECT name, blob FROM delivery WHERE turn = ? AND kind = 'file' ORDER BY id", row["turn"])

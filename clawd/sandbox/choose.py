@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -24,11 +24,15 @@ def install_id(home: Path) -> str:
 
 
 def choose_backend(
-    wanted: Literal["auto", "docker", "bubblewrap"], home: Path, docker_host: str | None = None
+    wanted: Literal["auto", "docker", "bubblewrap"],
+    home: Path,
+    docker_host: str | None = None,
+    tell: Callable[[str], object] = log.warning,
 ) -> Backend:
-    """The backend that `sandbox.backend` means. Nothing is looked at yet."""
+    """The backend that `sandbox.backend` means. Nothing is looked at yet. `tell` hears what a person should mend."""
     install = install_id(home)
-    return Chosen(wanted, Docker(install, lambda: find_engine(docker_host, os.environ)), Bubblewrap(install))
+    docker = Docker(install, lambda: find_engine(docker_host, os.environ), tell=tell)
+    return Chosen(wanted, docker, Bubblewrap(install))
 
 
 class Chosen:

@@ -21,7 +21,7 @@ from clawd.sandbox.container import DockerSandbox, first_of, last_words, removed
 from clawd.sandbox.directories import prepare
 from clawd.sandbox.engine import Engine, NoImage, NotThere
 from clawd.sandbox.hardening import LABEL_INSTALL, LABEL_RUN, Holds, Mount
-from clawd.sandbox.image import LABEL_PROTOCOL, PROTOCOL, advice, remedy
+from clawd.sandbox.image import LABEL_PROTOCOL, PROTOCOL, State, advice, remedy, shipped_runner, state_of
 from clawd.sandbox.probe import zone
 from clawd.sandbox.processes import Process, process
 from clawd.sandbox.protocol import BackendName, LeftOver, RunSpec, Sandbox
@@ -39,12 +39,19 @@ _POLL = 0.005
 
 class Docker:
     """See `protocol.Backend`. `engine` finds the Engine when it is first needed; `agent` stands in for the runner that
-    is in the image."""
+    is in the image; `tell` hears once of an image that is old."""
 
-    def __init__(self, install: str, engine: Callable[[], Engine], agent: Path | None = None) -> None:
-        self._install, self._find, self._agent = install, engine, agent
+    def __init__(
+        self,
+        install: str,
+        engine: Callable[[], Engine],
+        agent: Path | None = None,
+        tell: Callable[[str], object] = log.warning,
+    ) -> None:
+        self._install, self._find, self._agent, self._tell = install, engine, agent, tell
         self._found: Engine | None = None
         self._mine: set[str] = set()  # runs that are being made here, or live
+        self._old: set[str] = set()  # images of which it was told
 
     @property
     def engine(self) -> Engine:
@@ -53,12 +60,13 @@ class Docker:
         return self._found
 
     async def check(self, image: str = "") -> BackendName:
-        def work(client: docker.DockerClient) -> None:
+        def work(client: docker.DockerClient) -> State:
             hardening.holds(client.api.info())
-            if image:
-                image_id(client, image)
+            return state_of(usable(client, image)["Config"]["Labels"], shipped_runner()) if image else "fits"
 
-        await self.engine.call(work, CHECK_SECONDS)
+        if await self.engine.call(work, CHECK_SECONDS) == "old" and image not in self._old:
+            self._old.add(image)
+            self._tell(f"{advice('old', image)} ({remedy(image)})")
         return "docker"
 
     async def start(self, spec: RunSpec) -> Sandbox:
@@ -128,7 +136,7 @@ class Docker:
 
         def make(client: docker.DockerClient) -> tuple[str, int, Holds]:
             able = hardening.holds(client.api.info())
-            body = hardening.container(spec, self._install, image_id(client, spec.image), shown, able, zone())
+            body = hardening.container(spec, self._install, usable(client, spec.image)["Id"], shown, able, zone())
             made = client.api.create_container_from_config(body, f"clawd-{self._install}-{spec.run}")
             for warning in made.get("Warnings") or []:
                 log.warning("Docker: %s", warning)
@@ -195,7 +203,7 @@ class Docker:
         raise SandboxUnavailable(f"the container of {spec.group} is not shut as it must be: {problem}")
 
 
-def image_id(client: docker.DockerClient, image: str) -> str:
+def usable(client: docker.DockerClient, image: str) -> dict[str, Any]:
     """What a tag means now. Raises NoImage for one that is not there, or that no sandbox can be made from."""
     import docker.errors
 
@@ -210,7 +218,7 @@ def image_id(client: docker.DockerClient, image: str) -> str:
         raise NoImage(
             f"the image {image} declares volumes, which nothing would bound", hint="build it from another base"
         )
-    return str(found["Id"])
+    return found
 
 
 def _inspect(client: docker.DockerClient, id: str) -> dict[str, Any] | None:

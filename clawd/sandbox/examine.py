@@ -71,7 +71,7 @@ def judge(
     runner = image.runner_hash(agent)
     for name, labels in seen.images.items():
         state = image.state_of(labels, runner)
-        told = image.advice(state, name).removesuffix(": clawd image build")
+        told = image.advice(state, name)
         build = f"clawd image build{f' --group {groups[name]}' if groups.get(name) else ''}"
         if state == "missing":
             told += ": no container can be started" if chosen else ": bubblewrap makes the sandboxes"

@@ -12,10 +12,12 @@ import os
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clawd.errors import ClawdError
+from clawd.resources import shipped
 
 if TYPE_CHECKING:
     from clawd.config.schema import SandboxTable
@@ -41,6 +43,12 @@ def runner_hash(agent: Path) -> str:
         data = file.read_bytes()
         digest.update(f"{file.relative_to(agent.parent)}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()
+
+
+@cache
+def shipped_runner() -> str:
+    """The hash of the runner that came with this program, as it was when it was first asked for."""
+    return runner_hash(shipped("containers/agent"))
 
 
 def _files(agent: Path) -> list[Path]:

@@ -74,6 +74,7 @@ class Dispatcher:
             deliver=deliver,
             able=self._able,
             wake=self.wake,
+            ready=lambda group: (run := self.active.get(group)) is not None and run.ready.is_set(),
             unknown=lambda group: group in self.reconciler.unknown,
         )
 
@@ -92,7 +93,7 @@ class Dispatcher:
         await self.reconciler.begin()
         for group in await self._ledger.do(ends.groups_held):
             if group not in self.holds.reasons:
-                await self._ledger.do(lambda tx, group=group: ends.release(tx, group))  # type: ignore[misc]
+                await self.holds.resume(group)
         for turn in await self._ledger.do(turns.to_record):
             self._recorder.soon(turn, redo=True)
         for group in await self._ledger.insist(turns.waiting_groups):
@@ -332,6 +333,7 @@ class Dispatcher:
         watch = Watch(run, self._clock, self._warm_seconds, self._kill, self.runs.freeze)
         self._tasks.start_soon(watch.until_gone, name=f"watch {run.group}")
         self._signals.emit(News("run", group=run.group, data={"run": run.id, "state": "ready"}))
+        self.holds.release(run.group)
 
     async def _after(self, group: str, trouble: Exception | None) -> None:
         """A run is over: the group is looked at again."""

@@ -1,4 +1,8 @@
-"""Groups that can have no sandbox just now: their turns wait, are told why once, and are tried again by and by."""
+"""Groups that can have no sandbox just now: their turns wait, are told why once, and are tried again by and by.
+
+Once nothing stands in the way any more the group gets its sandbox; its turns wait no longer when that is ready: what
+fails at the start is a hold that never ended.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ LONGEST_HOLD_S = 60.0
 
 
 class Holds:
-    """`able` raises as long as a group must wait; `wake` has it go on; `unknown` tells whether it has a run of which
-    nobody can say whether it lives."""
+    """`able` raises as long as a group must wait; `wake` has it go on; `ready` tells whether it has a sandbox,
+    `unknown` whether it has a run of which nobody can say whether it lives."""
 
     def __init__(
         self,
@@ -34,11 +38,13 @@ class Holds:
         deliver: Callable[[Address], None],
         able: Callable[[str], Awaitable[object]],
         wake: Callable[[str], None],
+        ready: Callable[[str], bool],
         unknown: Callable[[str], bool],
     ) -> None:
         self._ledger, self._clock, self._signals, self._tasks = ledger, clock, signals, tasks
-        self._deliver, self._able, self._wake, self._unknown = deliver, able, wake, unknown
+        self._deliver, self._able, self._wake, self._ready, self._unknown = deliver, able, wake, ready, unknown
         self.reasons: dict[str, str] = {}
+        self._resuming: set[str] = set()  # groups whose turns are released when their sandbox is ready
 
     def hold(self, group: str, trouble: object, pause: float = 1.0) -> None:
         """The group's turns wait; in `pause` seconds it is looked whether they still must."""
@@ -53,10 +59,25 @@ class Holds:
         """A turn of a held group has come: it waits too."""
         self._tasks.start_soon(self._hold_turns, group)
 
-    async def release(self, group: str) -> None:
-        await self._ledger.insist(lambda tx: ends.release(tx, group))
-        if group in await self._ledger.insist(turns.waiting_groups):
+    async def resume(self, group: str) -> None:
+        """Nothing stands in the group's way any more: its turns go on as soon as it has a sandbox."""
+        held, waiting = await self._ledger.insist(lambda tx: (ends.groups_held(tx), turns.waiting_groups(tx)))
+        if group in held:
+            self._resuming.add(group)
+        if group in held or group in waiting:
             self._wake(group)
+        if self._ready(group):
+            self.release(group)
+
+    def release(self, group: str) -> None:
+        """The group has its sandbox."""
+        if group in self._resuming:
+            self._resuming.discard(group)
+            self._tasks.start_soon(self._release, group)
+
+    async def _release(self, group: str) -> None:
+        await self._ledger.insist(lambda tx: ends.release(tx, group))
+        self._wake(group)
 
     async def _try_again(self, group: str, pause: float) -> None:
         while True:
@@ -69,7 +90,7 @@ class Holds:
                 pause *= 2
         del self.reasons[group]
         log.info("group %s is held no longer", group)
-        await self.release(group)
+        await self.resume(group)
 
     async def _hold_turns(self, group: str) -> None:
         if (reason := self.reasons.get(group)) is None:
@@ -90,4 +111,4 @@ class Holds:
                 self._signals.emit(News("turn", group, row["session"], data))
         self._signals.emit(News("held", group=group, data={"reason": reason}))
         if group not in self.reasons:  # the disk was full, say, and it took so long
-            await self.release(group)
+            await self.resume(group)

@@ -215,6 +215,7 @@ async def test_a_socket_that_somebody_removed_is_made_again(
             assert await after.call("echo", n=1) == {"n": 1}
         assert await before.call("echo", n=2) == {"n": 2}
     assert not (tmp_path / wire.NAME).exists()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # it was made twice, and told once
 
 
 async def test_a_client_that_leaves_without_reading_is_no_failure(

@@ -339,6 +339,15 @@ async def test_an_image_that_does_not_fit_is_told_with_what_helps(docker, monkey
     assert containers(docker) == []
 
 
+async def test_an_image_of_another_runner_serves_and_is_told_once(docker, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(docker_room, "shipped_runner", lambda: "0" * 64)
+    backend = Docker("0" * 12, docker.backend._find, tell=told.append)
+    for _ in range(2):
+        assert await backend.check(docker.image) == "docker"
+    assert told == [f"the image {docker.image} holds the runner of another version of clawd (clawd image build)"]
+
+
 async def test_a_command_goes_on_beside_the_runner_s_own_forwarder(docker) -> None:
     spec = docker.spec()
     runner = "import socket; it = socket.create_server(('127.0.0.1', 8080)); open('up', 'w').close(); time.sleep(600)"

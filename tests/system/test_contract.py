@@ -629,6 +629,13 @@ def test_a_command_runs_in_the_sandbox_on_our_streams_with_its_own_code(served: 
     assert (done.returncode, done.stdout, done.stderr) == (7, "in\n/group/work\nmain\n", "err\n")
 
 
+def test_a_member_who_says_too_much_is_told_once_that_it_waits(plain: Home) -> None:
+    plain.json("groups", "add", "talk")
+    said = plain.cli("chat", "--group", "talk", "--as", "member:bob", text="say hi\n" * 23)
+    assert said.stdout.count("hi\n") == 20 and said.stdout.count("more than 20 messages a minute") == 1, said.stdout
+    assert "rate" not in said.stdout.lower()
+
+
 def test_a_groups_time_zone_holds_in_its_sandbox(served: Home) -> None:
     served.json("groups", "add", "tokyo")
     served.json("groups", "set", "tokyo", "timezone", "Asia/Tokyo")

@@ -39,6 +39,16 @@ def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Ho
     assert again["image"].startswith(TAG) and again["id"].startswith("sha256:")
 
 
+def test_the_image_that_a_group_names_is_built_with_the_home_s(home: Home, engine: Engine) -> None:
+    home.json("groups", "add", "dev")
+    home.json("groups", "set", "dev", "sandbox.image", own := f"{TAG}:dev-{home.root.parent.name.lower()}")
+    held = home.cli("chat", "-m", "say hi", "--group", "dev")
+    assert f"{own} is not built (clawd image build)" in held.stderr
+    built = home.cli("image", "build", "--base", engine.image)
+    assert built.returncode == 0 and f"building {own} …" in built.stderr, built.stderr
+    assert home.json("chat", "-m", "say hi", "--group", "dev")["reply"] == "hi"
+
+
 def test_packages_are_shown_and_not_installed_without_a_yes(home: Home) -> None:
     home.json("groups", "add", "dev")
     home.json("groups", "set", "dev", "sandbox.packages", '["tree", "jq"]')

@@ -86,14 +86,17 @@ def test_a_bad_config_is_refused_and_told_and_a_good_one_is_taken(home: Home) ->
     home.layout.config_file.write_text(good + "[claww]\n")
     daemon.send_signal(signal.SIGHUP)
     until(lambda: home.deliveries(kind="notice", state="sent"))
+    daemon.send_signal(signal.SIGHUP)
+    until(lambda: sum("refused" in line["msg"] for line in home.log()) == 2)
     done = home.cli("chat", "-m", "say still here")
     assert done.stdout == "still here\n"
     talk = home.cli("chat", text="say and now\n")
-    assert "refused" in talk.stdout and "claww" in talk.stdout and talk.stdout.count("and now") == 1
-    home.script({"text": "played {message}"})
+    assert talk.stdout.count("refused") == 1 and "claww" in talk.stdout and talk.stdout.count("and now") == 1
+    home.script({"text": "played {message}"}, more='[logging]\nlevel = "error"')
     daemon.send_signal(signal.SIGHUP)
     until(lambda: any("config reloaded" in line["msg"] for line in home.log()))
     assert home.cli("chat", "-m", "one").stdout == "played one\n"
+    assert "from the next start on: logging.level: info → error" in home.cli("chat", text="two\n").stdout
     assert home.ask("status")["pid"] == daemon.pid
 
 
