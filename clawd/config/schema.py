@@ -24,7 +24,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 def _size(value: object) -> object:
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", value.lower())
+        match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?)(?:i?b)?\s*", value.lower())
         if match is None:
             raise ValueError('a size is a number of bytes, or like "512m" or "1g"')
         return int(float(match[1]) * _UNITS[match[2]])
@@ -56,7 +56,10 @@ def _binding(value: str) -> str:
 
 # apt-get takes a trailing - for "remove": that ends no package's name.
 Package = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*[a-z0-9+]$", max_length=100)]
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+# Docker's names of images: nothing else that its API's paths would take.
+Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+((\.|/|:|@|__?|-+)[A-Za-z0-9]+)*$", max_length=300)]
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0, le=1 << 60)]
+Days = Annotated[int, Field(ge=0, le=36_500)]
 Zone = Annotated[str, BeforeValidator(_zone_name)]
 Binding = Annotated[str, BeforeValidator(lambda value: _binding(value) if isinstance(value, str) else value)]
 Count = Annotated[int, Field(ge=0)]
@@ -88,7 +91,7 @@ class Claw(Table):
 class SandboxTable(Table):
     backend: Literal["auto", "docker", "bubblewrap"] = "auto"
     """What makes sandboxes; `auto` takes docker where its Engine and image answer."""
-    image: str = "clawd-agent"
+    image: Image = "clawd-agent"
     """Docker: the image that agents run in."""
     warm_minutes: Annotated[float, Field(ge=0)] = 10
     """How long an idle sandbox is kept."""
@@ -96,13 +99,13 @@ class SandboxTable(Table):
     """Docker: leave living sandboxes to the next daemon when this one ends."""
     max_live: Positive = 4
     """Sandboxes at one time."""
-    parallel: Positive = 4
+    parallel: Annotated[int, Field(gt=0, le=32)] = 4
     """Sessions of one group that work side by side in its sandbox."""
     memory: Size = 1 << 30
     """The most memory that a sandbox may use."""
-    cpus: Annotated[float, Field(gt=0)] = 1.0
+    cpus: Annotated[float, Field(gt=0, le=10_000)] = 1.0
     """CPUs that a sandbox may use."""
-    pids: Positive = 256
+    pids: Annotated[int, Field(gt=0, le=1 << 22)] = 256
     """Processes and threads at one time in a sandbox."""
     work: Size = 1 << 30
     """Bytes that a group's `work/` may hold."""
@@ -315,15 +318,15 @@ class Speech(Table):
 
 
 class Retention(Table):
-    text_days: Count = 7
+    text_days: Days = 7
     """Days that a message's text stays in the ledger after it was recorded."""
-    key_days: Count = 30
+    key_days: Days = 30
     """Days that a message's identity stays there, to know it again, and what a terminal was never shown."""
-    log_days: Count = 30
+    log_days: Annotated[Days, Field(gt=0)] = 30
     """Days that logs and the audit are kept."""
     keep_free: Size = 500 << 20
     """Room that is left on the disk, but at most a tenth of it: no turn begins with less."""
-    transcript_days: Count = 30
+    transcript_days: Days = 30
     """Days that a distilled transcript is kept; 0 keeps it."""
 
 

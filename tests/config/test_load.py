@@ -1,5 +1,6 @@
 """Reading config: what is right is read, what is wrong is said with its place and what helps."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -234,6 +235,15 @@ def test_the_groups_own_tables_lie_over_the_configs(home: Home) -> None:
         ("model.engine = 'gpt'\n", "config.toml:1 [model] engine", "input should be", ""),
         ("[sandbox]\n# c\nmemory = 'lots'\n", "config.toml:3 [sandbox] memory", "a size is", ""),
         ("[sandbox]\nmax_live = 0\n", "config.toml:2 [sandbox] max_live", "greater than 0", ""),
+        ("[sandbox]\nmemory = '" + "9" * 400 + "g'\n", "config.toml:2 [sandbox] memory", "a size is", ""),
+        ("[sandbox]\nwork = '9999999999g'\n", "config.toml:2 [sandbox] work", "less than or equal to", ""),
+        ("[sandbox]\ncpus = inf\n", "config.toml:2 [sandbox] cpus", "less than or equal to", ""),
+        ("[sandbox]\npids = 99999999999\n", "config.toml:2 [sandbox] pids", "less than or equal to", ""),
+        ("[sandbox]\nparallel = 1000\n", "config.toml:2 [sandbox] parallel", "less than or equal to 32", ""),
+        ("[sandbox]\nimage = ''\n", "config.toml:2 [sandbox] image", "match", ""),
+        ("[sandbox]\nimage = 'a/../b'\n", "config.toml:2 [sandbox] image", "match", ""),
+        ("[retention]\ntext_days = 3650000\n", "config.toml:2 [retention] text_days", "less than or equal to", ""),
+        ("[retention]\nlog_days = 0\n", "config.toml:2 [retention] log_days", "greater than 0", ""),
         ("[claw]\ntimezone = 'Mars/X'\n", "config.toml:2 [claw] timezone", "'Mars/X' is no time zone", ""),
         ("[claw]\ntimezone = '../etc'\n", "config.toml:2 [claw] timezone", "is no time zone", ""),
         ("[services.a]\nbase_url='x'\ncredental='y'\n", "config.toml:3 [services.a] credental", "no known key",
@@ -306,6 +316,10 @@ def test_files_that_cannot_be_read(home: Home) -> None:
     assert check_file(home.config_file)["errors"][0]["hint"].startswith("clawd init")
     home.config_file.write_bytes(b"[claw]\nname = '\xff'")
     assert check_file(home.config_file)["errors"][0]["what"] == "byte 15 is not UTF-8"
+    home.config_file.unlink()
+    os.mkfifo(home.config_file)
+    assert "no plain file" in check_file(home.config_file)["errors"][0]["what"]
+    home.config_file.unlink()
     home.config_file.write_bytes(b"schema = 1\n" + b"# a line of no importance\n" * 50_000)
     assert check_file(home.config_file)["errors"][0]["what"] == "the file is larger than 1 MB"
     home.config_file.unlink()
