@@ -34,6 +34,15 @@ def parts_of(relative: str) -> tuple[str, ...]:
     return parts
 
 
+def plain(path: str, flags: int) -> int:
+    """An `opener` of regular files alone: a pipe would keep whoever reads it waiting for ever. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return descriptor
+
+
 def open_beneath(root: Path, relative: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     """A descriptor of the regular file `relative` beneath `root`; the caller closes it.
 

@@ -8,9 +8,7 @@ guessed.
 from __future__ import annotations
 
 import difflib
-import errno
 import os
-import stat
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -26,6 +24,7 @@ from clawd.config.home import Home
 from clawd.config.places import line_of
 from clawd.config.schema import SCHEMA, Config, check_zone
 from clawd.errors import ConfigError, NotFound
+from clawd.files import plain
 
 _LIMIT = 1 << 20  # bytes of a config file
 
@@ -112,7 +111,7 @@ def machine_zone() -> str:
 def _read(path: Path) -> str | None:
     """The file's text, None when there is none."""
     try:
-        with open(path, "rb", opener=_plain) as file:
+        with open(path, "rb", opener=plain) as file:
             data = file.read(_LIMIT + 1)
         if len(data) > _LIMIT:
             _refuse(path.name, f"the file is larger than {_LIMIT >> 20} MB", "a config says only what differs")
@@ -123,15 +122,6 @@ def _read(path: Path) -> str | None:
         _refuse(path.name, f"byte {error.start} is not UTF-8", "save the file as UTF-8")
     except OSError as error:
         _refuse(path.name, f"the file cannot be read: {error.strerror}", "look at its rights")
-
-
-def _plain(path: str, flags: int) -> int:
-    """Open a regular file; a pipe would keep whoever reads it waiting for ever."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no plain file")
-    return descriptor
 
 
 def _parse(name: str, text: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clawd.errors import ConfigError
+from clawd.files import plain
 
 _REFERENCE = re.compile(r"\$\{(env|file|cred):([^${}\x00-\x1f]+)\}")
 _LIMIT = 64 << 10  # bytes of a secret's file
@@ -64,7 +65,7 @@ class Secret:
         elif not path.is_absolute():
             raise ConfigError(f"{self} must be an absolute path, or begin with ~/")
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=plain) as file:
                 data = file.read(_LIMIT + 1)
             if len(data) > _LIMIT:
                 raise ConfigError(f"the secret {self} is larger than {_LIMIT >> 10} KB")

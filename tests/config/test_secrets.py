@@ -1,5 +1,6 @@
 """Secrets: references that are read on use, and values that nothing shows."""
 
+import os
 import traceback
 from pathlib import Path
 
@@ -23,6 +24,12 @@ def test_each_kind_is_revealed(tmp_path: Path) -> None:
         assert secret.present(env)
         assert str(secret) == reference
     assert CANARY in known_secrets()
+
+
+def test_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "token")
+    with pytest.raises(ConfigError, match="no plain file"):
+        Secret(f"${{file:{tmp_path}/token}}").reveal({})
 
 
 @pytest.mark.parametrize(
