@@ -303,6 +303,19 @@ async def test_only_this_install_s_containers_are_swept_and_only_what_nobody_cla
     assert containers(docker) == []
 
 
+async def test_a_run_that_begins_while_others_are_swept_is_no_stray(docker, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, begun = docker.backend.engine.call, list[Sandbox]()
+
+    async def late(work: Any, *seconds: float) -> Any:
+        monkeypatch.undo()
+        begun.append(await docker.start(SLEEPER))
+        return await call(work, *seconds)
+
+    monkeypatch.setattr(docker.backend.engine, "call", late)
+    assert await docker.backend.sweep([]) == []
+    assert inside(begun[0])
+
+
 async def test_without_an_engine_it_is_known_what_is_dead_and_said_what_is_not_known(docker) -> None:
     spec, gone = docker.spec(), docker.spec("run-2", "other")
     sandbox, ended = await docker.start(SLEEPER, spec), await docker.start(SLEEPER, gone)
