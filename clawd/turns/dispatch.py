@@ -343,8 +343,8 @@ class Dispatcher:
             return
         if trouble is not None:
             self._hold(group, trouble)
-        elif group in await self._ledger.insist(turns.waiting_groups):
-            self.wake(group)
+        else:  # its turns may be held until it has a sandbox: this one was not it
+            await self.holds.resume(group)
         self._decide()
 
     async def _give_back(self, run: Run, why: str | None, outside: bool) -> None:

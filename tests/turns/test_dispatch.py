@@ -345,6 +345,18 @@ async def test_where_no_sandbox_can_be_made_each_message_is_told_once_and_answer
         assert len(await ground.notices()) == 2
 
 
+async def test_a_held_group_whose_sandbox_ends_before_it_is_ready_gets_another(tmp_path: Path) -> None:
+    async with opened(tmp_path, workers=0) as ground:
+        ground.backend.trouble = "no Engine is here"
+        message = await ground.accept()
+        await ground.until_state(message, "held")
+        ground.backend.trouble = None
+        run = await ground.until(lambda: (run := ground.dispatcher.active.get("main")) and run.sandbox and run)
+        ground.workers = 1
+        ground.box(run).end("was ended from outside", outside=True)
+        await ground.recorded(message)
+
+
 async def _passing(image: str = "") -> str:
     """As where the trouble is only met at the start."""
     return "bubblewrap"
