@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import anyio
 
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, SandboxUnavailable
+from clawd.errors import ClawdError, SandboxUnavailable, StorageError
 from clawd.ledger import ends, runs, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
@@ -109,6 +109,7 @@ class Reconciler:
 
     async def _look(self) -> list[str]:
         unknown: dict[str, str] = {}
+        before = dict(self.unknown)
         away: dict[str, str] = {}  # backend → why it cannot say what is alive
         over: list[Row] = []
         for row in reversed(await self._ledger.do(runs.alive)):  # the newest of a group is the one to go on with
@@ -137,11 +138,12 @@ class Reconciler:
             undying = [row for row in over if row["id"] not in dead]
             for row in undying:  # who does not answer at all did not say that it lives
                 await self.runs.check(row["grp"])
-        except SandboxUnavailable as error:
+        except (SandboxUnavailable, StorageError) as error:
             log.warning("what is left of sandboxes cannot be looked at: %s", error)
             unknown |= {row["grp"]: str(error) for row in undying or over if row["grp"] not in self._active}
         await self._give_back()
-        self.unknown = unknown
+        # A run that ended in doubt meanwhile was not looked at.
+        self.unknown = unknown | {group: why for group, why in self.unknown.items() if before.get(group) != why}
         return [row["id"] for row in undying]
 
     async def _adopted(self, row: Row) -> bool:
@@ -156,6 +158,7 @@ class Reconciler:
         if run is None:
             return False
         log.info("run %s of group %s goes on", run.id, run.group)
+        self._inherited.discard(run.id)  # one that was to end and did not is not gone on with again
         self._take(run)
         return True
 

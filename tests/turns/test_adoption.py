@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from clawd.errors import SandboxUnavailable
+from clawd.errors import SandboxUnavailable, StorageError
 from clawd.ledger.db import Row
 from clawd.model import Final, Lease, Offer
 from clawd.turns import leases, reconcile
@@ -436,3 +436,51 @@ async def test_what_is_not_dead_while_its_backend_does_not_answer_is_unknown(
         backend.boxes[0].end("it was over by then")
         backend.sweep, backend.away = sweep, None  # type: ignore[method-assign]
         await ground.recorded(message, other)
+
+
+async def test_one_that_ended_in_doubt_while_others_were_looked_at_stays_unknown(
+    tmp_path: Path, backend: BoxBackend
+) -> None:
+    async with opened(tmp_path, backend=backend, play=hang) as ground:
+        await ground.accept()
+        await ground.run()
+
+        async def sweep(left: object, ours: object = ()) -> list[str]:
+            backend.immortal = True
+            with pytest.raises(SandboxUnavailable):
+                await ground.dispatcher.end_run("main")
+            await ground.until(lambda: ground.dispatcher.reconciler.unknown)
+            return []
+
+        backend.sweep = sweep  # type: ignore[method-assign,assignment]
+        await ground.dispatcher.reconciler.look()
+        assert ground.dispatcher.reconciler.unknown.keys() == {"main"}
+
+
+async def test_an_adopted_one_that_was_to_end_and_did_not_is_swept_and_not_adopted_again(
+    tmp_path: Path, backend: BoxBackend
+) -> None:
+    await crashed_in_mid_turn(tmp_path, backend)
+    async with opened(tmp_path, backend=backend, play=hang, workers=2) as ground:
+        await ground.dispatcher.recover()
+        backend.immortal = True
+        with pytest.raises(SandboxUnavailable):
+            await ground.dispatcher.end_run("main")
+        backend.immortal = False
+        await ground.dispatcher.reconciler.look()
+        assert backend.boxes[0].exit.reason == "was swept away"
+
+
+async def test_on_a_full_disk_only_the_group_of_what_does_not_end_is_unknown(
+    tmp_path: Path, backend: BoxBackend
+) -> None:
+    await crashed_in_mid_turn(tmp_path, backend)
+    backend.boxes[0].pausable, backend.immortal = False, True  # it cannot be adopted
+
+    def full() -> None:
+        raise StorageError("the disk is nearly full")
+
+    async with opened(tmp_path, backend=backend) as ground:
+        ground.dispatcher.runs.check_room = full
+        await ground.dispatcher.recover()
+        assert ground.dispatcher.reconciler.unknown == {"main": "the disk is nearly full"}
