@@ -183,8 +183,9 @@ class Runs:
     async def _end(self, run: Run) -> None:
         if run.sandbox is not None:
             await run.sandbox.kill()
-        # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
-        await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._runtime / run.id, ignore_errors=True))
+        if hasattr(run, "spec"):  # else nothing was made of it
+            # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
+            await anyio.to_thread.run_sync(lambda: shutil.rmtree(run.spec.directory, ignore_errors=True))
         await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
         run.dead = True
 

@@ -484,3 +484,16 @@ async def test_on_a_full_disk_only_the_group_of_what_does_not_end_is_unknown(
         ground.dispatcher.runs.check_room = full
         await ground.dispatcher.recover()
         assert ground.dispatcher.reconciler.unknown == {"main": "the disk is nearly full"}
+
+
+async def test_the_directory_of_an_adopted_one_goes_wherever_it_lies(tmp_path: Path, backend: BoxBackend) -> None:
+    """The next daemon may have another runtime directory: a service has, and a login."""
+    async with opened(tmp_path, backend=backend) as ground:
+        await ground.recorded(await ground.accept())
+        directory = (await ground.run()).spec.directory
+    async with opened(tmp_path, backend=backend) as ground:
+        ground.dispatcher.runs._runtime = tmp_path / "another"
+        await ground.dispatcher.recover()
+        assert directory.is_dir()
+        assert await ground.dispatcher.end_run("main")
+        assert not directory.exists()
