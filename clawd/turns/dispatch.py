@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 # Runs of a group that end one after another without having handed out a turn: then its turns are held.
 BARREN_LIVES = 3
 END_S = 5.0  # at the end: how long all sandboxes together may take to die
+THAW_S = 2.0  # of that: for an Engine that hangs, before it is ended without its help
 GONE_S = 1.0  # one that cannot be unpaused may have ended: how long that may take to be known
 
 
@@ -279,7 +280,7 @@ class Dispatcher:
         if run.sandbox is None:
             return
         run.killed = True
-        with suppress(ClawdError):  # it is ended all the same
+        with anyio.move_on_after(THAW_S), suppress(ClawdError):  # it is ended all the same
             await self.runs.thaw(run)
         try:
             await run.sandbox.kill()

@@ -410,6 +410,20 @@ async def test_an_end_does_not_wait_for_an_engine_that_hangs(tmp_path: Path, mon
         backend.slowly.set()
 
 
+async def test_an_end_kills_a_frozen_one_though_its_engine_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawd.turns.dispatch.THAW_S", 0.05)
+    backend = BoxBackend(pausable=True)
+    async with opened(tmp_path, backend=backend) as ground:
+        await ground.recorded(await ground.accept())
+        run = await ground.run()
+        run.paused, backend.slowly = True, anyio.Event()
+        await ground.dispatcher.close(0.05)
+        assert backend.alive() == []
+        backend.slowly.set()
+
+
 async def test_what_is_not_dead_while_its_backend_does_not_answer_is_unknown(
     tmp_path: Path, backend: BoxBackend
 ) -> None:
