@@ -58,6 +58,10 @@ class DockerSandbox:
         """Call `then` when it is over."""
         self._life.add_done_callback(lambda _: then())
 
+    def let_go(self) -> None:
+        """Watch it no longer; it goes on."""
+        self._life.cancel()
+
     async def wait(self) -> Exit:
         return await asyncio.shield(self._life)
 

@@ -105,7 +105,11 @@ class Docker:
             return None
         self._mine.add(spec.run)
         self._kept(sandbox)
-        await sandbox.unpause()
+        try:
+            await sandbox.unpause()
+        except BaseException:  # it is looked at again, and taken over then
+            sandbox.let_go()
+            raise
         return sandbox
 
     async def sweep(self, left: Iterable[LeftOver], ours: Collection[str] = ()) -> list[str]:
