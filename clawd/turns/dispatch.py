@@ -202,7 +202,7 @@ class Dispatcher:
     async def close(self, grace: float, *, keep: bool = False) -> None:
         """Hand out nothing more, let live turns end for `grace` seconds, then end every sandbox, or leave those that
         the next daemon can go on with, with the turns that they have."""
-        self.closing = True
+        self.closing = self.reconciler.closed = True
         with anyio.move_on_after(grace):
             while any(run.busy for run in self.active.values()):
                 await anyio.sleep(0.02)

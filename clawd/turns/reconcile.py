@@ -49,6 +49,7 @@ class Reconciler:
         self._active, self._take, self._hold, self._ended = active, take, hold, ended
         self.runs: Runs
         self.ours: set[str] = set()  # runs that no sweep may end: a backend may look here at any moment
+        self.closed = False  # the daemon ends: what lives is the next one's
         self.unknown: dict[str, str] = {}  # group → why nobody can say whether a sandbox of it lives
         self._inherited: set[str] = set()  # runs of an earlier daemon that may be gone on with
         self._looking = anyio.Lock()
@@ -157,6 +158,8 @@ class Reconciler:
             return False
         if run is None:
             return False
+        if self.closed:  # taken now, it would be ended with what cannot be left
+            return True
         log.info("run %s of group %s goes on", run.id, run.group)
         self._inherited.discard(run.id)  # one that was to end and did not is not gone on with again
         self._take(run)

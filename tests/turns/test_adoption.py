@@ -12,8 +12,9 @@ import pytest
 from clawd.errors import SandboxUnavailable, StorageError
 from clawd.ledger.db import Row
 from clawd.model import Final, Lease, Offer
+from clawd.sandbox.protocol import LeftOver, RunSpec
 from clawd.turns import leases, reconcile
-from tests.turns.conftest import BoxBackend, Ground, answer, opened
+from tests.turns.conftest import Box, BoxBackend, Ground, answer, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -422,6 +423,31 @@ async def test_an_end_kills_a_frozen_one_though_its_engine_hangs(
         await ground.dispatcher.close(0.05)
         assert backend.alive() == []
         backend.slowly.set()
+
+
+async def test_what_is_found_alive_during_an_end_is_the_next_daemon_s(
+    tmp_path: Path, backend: BoxBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "START_S", 0.05)
+    message = await crashed_in_mid_turn(tmp_path, backend)
+    adopt, answered = backend.adopt, anyio.Event()
+
+    async def late(left: LeftOver, spec: RunSpec) -> Box | None:
+        await answered.wait()
+        return await adopt(left, spec)
+
+    backend.adopt = late  # type: ignore[method-assign]
+    async with opened(tmp_path, backend=backend, workers=0) as ground:
+        await ground.dispatcher.recover()
+        await ground.dispatcher.close(0.05, keep=True)
+        answered.set()
+        await anyio.wait_all_tasks_blocked()
+        assert not ground.dispatcher.active
+    assert backend.alive() == ["main"]
+    async with opened(tmp_path, backend=backend, workers=2) as ground:
+        await ground.dispatcher.recover()
+        await ground.recorded(message)
+        assert len(backend.boxes) == 1
 
 
 async def test_what_is_not_dead_while_its_backend_does_not_answer_is_unknown(
