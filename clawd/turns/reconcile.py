@@ -121,7 +121,7 @@ class Reconciler:
                 try:
                     if row["backend"] not in away and await self._adopted(row):
                         continue
-                except SandboxUnavailable as error:
+                except (SandboxUnavailable, StorageError) as error:
                     away[row["backend"]] = str(error)
                 if row["backend"] in away:  # all of its runs: asked about each, one that hangs would take minutes
                     unknown[row["grp"]] = away[row["backend"]]
@@ -151,7 +151,7 @@ class Reconciler:
         self.ours.add(row["id"])
         try:
             run = await self.runs.adopt(row)
-        except SandboxUnavailable:
+        except (SandboxUnavailable, StorageError):
             raise
         except (ClawdError, OSError) as error:
             log.warning("run %s of group %s is not gone on with: %s", row["id"], row["grp"], error)

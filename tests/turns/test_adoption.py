@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from clawd.errors import SandboxUnavailable, StorageError
-from clawd.ledger.db import Row
+from clawd.ledger import runs
+from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer
 from clawd.sandbox.protocol import LeftOver, RunSpec
 from clawd.turns import leases, reconcile
@@ -509,6 +510,23 @@ async def test_an_adopted_one_that_was_to_end_and_did_not_is_swept_and_not_adopt
         backend.immortal = False
         await ground.dispatcher.reconciler.look()
         assert backend.boxes[0].exit.reason == "was swept away"
+
+
+async def test_a_full_disk_ends_no_sandbox_that_could_be_adopted(
+    tmp_path: Path, backend: BoxBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = await crashed_in_mid_turn(tmp_path, backend)
+
+    def full(tx: Transaction, run: str) -> None:
+        raise StorageError("the disk is full")
+
+    async with opened(tmp_path, backend=backend, workers=2) as ground:
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "unpaused", full)
+            await ground.dispatcher.recover()
+            assert ground.dispatcher.reconciler.unknown == {"main": "the disk is full"}
+        await ground.recorded(message)
+        assert len(backend.boxes) == 1
 
 
 async def test_on_a_full_disk_only_the_group_of_what_does_not_end_is_unknown(
