@@ -403,8 +403,8 @@ def _migrate(connection: sqlite3.Connection, version: int, path: Path, backups: 
     for step in steps:
         script = f"BEGIN IMMEDIATE;\n{step.read_text('utf-8')}\nPRAGMA user_version = {int(step.stem)};\nCOMMIT;"
         connection.executescript(script)
-    # Made anew: equal schemas lie on equal pages, as the salvage needs them, and free pages can be given back. Also where
-    # the last migration was cut off before.
+    # Made anew: equal schemas lie on equal pages, as the salvage needs them, and free pages can be given back. Also
+    # when the last migration was cut off.
     if steps or connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("VACUUM")

@@ -11,6 +11,7 @@ import pytest
 from clawd.errors import SandboxUnavailable
 from clawd.ledger import runs as run_rows
 from clawd.model import Final, Lease, Offer
+from clawd.sandbox.protocol import Exit
 from clawd.trust import Role
 from clawd.turns import dispatch, reconcile, watch
 from clawd.turns.slots import TURNS_A_TERM
@@ -88,7 +89,13 @@ async def test_whoever_asks_for_a_sandbox_while_one_ends_gets_the_next(tmp_path:
     async with opened(tmp_path) as ground:
         await ground.recorded(await ground.accept())
         old = await ground.run()
-        ground.backend.immortal = True  # it takes its time
+        kill, may_die = ground.box(old).kill, anyio.Event()
+
+        async def slowly() -> Exit:
+            await may_die.wait()
+            return await kill()
+
+        ground.box(old).kill = slowly  # type: ignore[method-assign]
         old.ending = True
         async with anyio.create_task_group() as tasks:
             found = []
@@ -97,8 +104,8 @@ async def test_whoever_asks_for_a_sandbox_while_one_ends_gets_the_next(tmp_path:
                 found.append(await ground.dispatcher.ensure("main"))
 
             tasks.start_soon(ensure)
-            await anyio.sleep(0.05)
-            ground.backend.immortal = False
+            await anyio.wait_all_tasks_blocked()
+            may_die.set()
             old.look_again()
         assert found[0] is not old and found[0].sandbox is not None
 
