@@ -382,9 +382,11 @@ class Daemon:
                     return
 
             async def state() -> None:
-                alarm = anyio.Event()
-                self.ledger.alarm = alarm.set
-                while self.ledger.is_there() and self.ledger.damage is None:
+                while True:
+                    alarm = anyio.Event()  # a new one each time, before the look: it may be back where it was
+                    self.ledger.alarm = alarm.set
+                    if not self.ledger.is_there() or self.ledger.damage is not None:
+                        break
                     self.ledger.lay_ballast()
                     with anyio.move_on_after(ROOT_CHECK_S):
                         await alarm.wait()

@@ -105,6 +105,10 @@ class Upkeep:
 
 
 def is_tight(directory: Path, keep_free: int) -> bool:
-    """Whether its disk has less room than is to be kept free: so many bytes, or a tenth of a small one."""
-    disk = os.statvfs(directory)
+    """Whether its disk has less room than is to be kept free: so many bytes, or a tenth of a small one. One that cannot
+    be asked, because somebody removed the directory, is not: that is mended, or told, where it is used."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False
     return disk.f_bavail * disk.f_frsize < min(keep_free, disk.f_blocks * disk.f_frsize // _SHARE)

@@ -1,6 +1,7 @@
 """What grows is cut back by itself, whatever part of it fails; a disk that is nearly full begins no turn."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -126,6 +127,19 @@ def test_of_a_small_disk_a_tenth_is_kept_free(small_disk: Path) -> None:
     assert not is_tight(small_disk, 500 << 20)
     (small_disk / "more").write_bytes(bytes(6 << 20))
     assert is_tight(small_disk, 500 << 20) and not is_tight(small_disk, 1 << 20)
+
+
+@pytest.mark.anyio
+async def test_groups_that_somebody_removed_are_made_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as ground:
+        kept = Upkeep(ground.home, ground.ledger, ground.clock, Retention)
+        message = await ground.accept()
+        await ground.recorded(message)
+        assert await ground.dispatcher.end_run("main")
+        shutil.rmtree(ground.home.groups)
+        ground.dispatcher.runs.check_room = kept.check_room
+        await ground.dispatcher.ensure("main")
+        assert ground.home.group("main").work.is_dir()
 
 
 @pytest.mark.anyio

@@ -36,6 +36,7 @@ _BACKUPS = 3  # of migrations, the newest
 _INDEX_BYTES = 64 << 10
 _QUICK_CHECK_BYTES = 32 << 20
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_INCREMENTAL = 2  # of PRAGMA auto_vacuum
 _KEY = {"inbound": "seq"}
 
 
@@ -316,6 +317,8 @@ def explained(error: sqlite3.Error, path: Path) -> Exception:
         return _full(path)
     if "readonly" in text or "read-only" in text or "unable to open" in text or "I/O error" in text:
         return unwritable(path, text)
+    if "locked" in text:  # whoever insists tries it again
+        return StorageError(f"another program keeps {path} locked", hint="end the program that has it open")
     if "malformed" in text or "not a database" in text or "no such" in text or "corrupt" in text:
         return LedgerCorrupt(
             f"the ledger {path} is damaged ({text}); it was kept as it is",
@@ -400,6 +403,8 @@ def _migrate(connection: sqlite3.Connection, version: int, path: Path, backups: 
     for step in steps:
         script = f"BEGIN IMMEDIATE;\n{step.read_text('utf-8')}\nPRAGMA user_version = {int(step.stem)};\nCOMMIT;"
         connection.executescript(script)
-    if steps:  # made anew: equal schemas lie on equal pages, as the salvage needs them; free pages can be given back
+    # Made anew: equal schemas lie on equal pages, as the salvage needs them, and free pages can be given back. Also
+    # when the last migration was cut off.
+    if steps or connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("VACUUM")

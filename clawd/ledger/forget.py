@@ -114,7 +114,8 @@ def shrink(tx: Transaction) -> bool:
     too_many = free - max(SPARE_PAGES, pages // 10)
     if too_many > 0:
         tx.all(f"PRAGMA incremental_vacuum({min(too_many, SLICE)})")
-    return bool(too_many > SLICE)
+    # A file that somebody made anew may give nothing back.
+    return bool(too_many > SLICE and tx.all("PRAGMA freelist_count")[0][0] < free)
 
 
 def blobs(tx: Transaction) -> set[str]:

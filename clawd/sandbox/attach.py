@@ -34,7 +34,7 @@ def hijack(path: str, execution: str, seconds: float) -> socket.socket:
             if not byte:
                 raise ConnectionResetError("the Engine closed the connection")
             answer += byte
-        if answer.split(b" ", 2)[1] not in (b"101", b"200"):
+        if answer.split(b" ", 2)[1:2] not in ([b"101"], [b"200"]):
             raise OSError(connection.recv(4096).decode("utf-8", "replace").strip())
         connection.settimeout(None)
         return connection

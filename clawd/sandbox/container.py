@@ -58,6 +58,10 @@ class DockerSandbox:
         """Call `then` when it is over."""
         self._life.add_done_callback(lambda _: then())
 
+    def let_go(self) -> None:
+        """Watch it no longer; it goes on."""
+        self._life.cancel()
+
     async def wait(self) -> Exit:
         return await asyncio.shield(self._life)
 
@@ -135,7 +139,8 @@ class DockerSandbox:
                     await copying.wait()
 
     async def _code(self, execution: str) -> int:
-        """The exit code of a command whose output has ended."""
+        """The exit code of a command whose output has ended; it may run on for long."""
+        pause = _POLL
         while True:
             try:
                 found = await self._engine.call(lambda client: client.api.exec_inspect(execution))
@@ -145,7 +150,8 @@ class DockerSandbox:
                 raise
             if not found["Running"]:
                 return int(found["ExitCode"] if found["ExitCode"] is not None else _ENDED[0])
-            await anyio.sleep(_POLL)
+            await anyio.sleep(pause)
+            pause = min(pause * 2, 1.0)
 
     async def _end(self, execution: str) -> None:
         """End a command, and what it started, if it still runs."""

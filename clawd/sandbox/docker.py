@@ -105,27 +105,32 @@ class Docker:
             return None
         self._mine.add(spec.run)
         self._kept(sandbox)
-        await sandbox.unpause()
+        try:
+            await sandbox.unpause()
+        except BaseException:  # it is looked at again, and taken over then
+            sandbox.let_go()
+            raise
         return sandbox
 
     async def sweep(self, left: Iterable[LeftOver], ours: Collection[str] = ()) -> list[str]:
         left = list(left)
-        runs, spared = {one.run for one in left}, {*ours, *self._mine}
+        runs = {one.run for one in left}
         remaining: set[str] | None = None
         try:
             await self.engine.call(lambda client: client.ping(), CHECK_SECONDS)  # a removal may take longer
-            remaining = await self.engine.call(lambda client: self._remove(client, runs, spared - runs))
+            remaining = await self.engine.call(lambda client: self._remove(client, runs, ours))
         except SandboxUnavailable as error:
             log.warning("what is left of sandboxes cannot be looked at: %s", error)
         return [one.run for one in left if await _dead(one, remaining)]
 
-    def _remove(self, client: docker.DockerClient, runs: Collection[str], spared: Collection[str]) -> set[str]:
+    def _remove(self, client: docker.DockerClient, runs: Collection[str], ours: Collection[str]) -> set[str]:
         """Remove the containers of `runs`, whatever install they are labelled with (the home may have been moved), and
-        all others of this install but those of `spared`; gives the runs whose containers stay all the same."""
+        all others of this install but those of `ours` and those made here; gives the runs whose containers stay all the
+        same. Whose one is is asked when it was seen: a run that began since the sweep did has a container by then."""
         labels, remaining = [f"{LABEL_INSTALL}={self._install}", *(f"{LABEL_RUN}={run}" for run in runs)], set()
         for found in (one for label in labels for one in client.api.containers(all=True, filters={"label": [label]})):
             run = found["Labels"].get(LABEL_RUN, "")
-            if run not in spared:
+            if run in runs or not (run in ours or run in self._mine):
                 try:
                     removed(found["Id"])(client)
                 except Exception as error:  # one that stays must not save the others

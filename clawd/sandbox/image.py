@@ -159,9 +159,8 @@ def _pull(client: Any, base: str, containers: Path, say: Say) -> None:
     from docker.errors import APIError
 
     say(f"pulling {base} …")
-    repository, _, tag = base.partition("@")[0].rpartition(":") if ":" in base.rpartition("/")[2] else (base, "", "")
     try:
-        for news in client.api.pull(repository or base, tag or "latest", stream=True, decode=True):
+        for news in client.api.pull(base, stream=True, decode=True):
             if "error" in news:
                 raise ClawdError(str(news["error"]))
             if "complete" in str(news.get("status")).lower():

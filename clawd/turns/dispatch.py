@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 # Runs of a group that end one after another without having handed out a turn: then its turns are held.
 BARREN_LIVES = 3
 END_S = 5.0  # at the end: how long all sandboxes together may take to die
+THAW_S = 2.0  # of that: for an Engine that hangs, before it is ended without its help
 GONE_S = 1.0  # one that cannot be unpaused may have ended: how long that may take to be known
 
 
@@ -201,7 +202,7 @@ class Dispatcher:
     async def close(self, grace: float, *, keep: bool = False) -> None:
         """Hand out nothing more, let live turns end for `grace` seconds, then end every sandbox, or leave those that
         the next daemon can go on with, with the turns that they have."""
-        self.closing = True
+        self.closing = self.reconciler.closed = True
         with anyio.move_on_after(grace):
             while any(run.busy for run in self.active.values()):
                 await anyio.sleep(0.02)
@@ -279,7 +280,7 @@ class Dispatcher:
         if run.sandbox is None:
             return
         run.killed = True
-        with suppress(ClawdError):  # it is ended all the same
+        with anyio.move_on_after(THAW_S), suppress(ClawdError):  # it is ended all the same
             await self.runs.thaw(run)
         try:
             await run.sandbox.kill()
@@ -343,8 +344,8 @@ class Dispatcher:
             return
         if trouble is not None:
             self._hold(group, trouble)
-        elif group in await self._ledger.insist(turns.waiting_groups):
-            self.wake(group)
+        else:  # its turns may be held until it has a sandbox: this one was not it
+            await self.holds.resume(group)
         self._decide()
 
     async def _give_back(self, run: Run, why: str | None, outside: bool) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import anyio
 
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, SandboxUnavailable
+from clawd.errors import ClawdError, SandboxUnavailable, StorageError
 from clawd.ledger import ends, runs, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
@@ -49,6 +49,7 @@ class Reconciler:
         self._active, self._take, self._hold, self._ended = active, take, hold, ended
         self.runs: Runs
         self.ours: set[str] = set()  # runs that no sweep may end: a backend may look here at any moment
+        self.closed = False  # the daemon ends: what lives is the next one's
         self.unknown: dict[str, str] = {}  # group → why nobody can say whether a sandbox of it lives
         self._inherited: set[str] = set()  # runs of an earlier daemon that may be gone on with
         self._looking = anyio.Lock()
@@ -109,6 +110,7 @@ class Reconciler:
 
     async def _look(self) -> list[str]:
         unknown: dict[str, str] = {}
+        before = dict(self.unknown)
         away: dict[str, str] = {}  # backend → why it cannot say what is alive
         over: list[Row] = []
         for row in reversed(await self._ledger.do(runs.alive)):  # the newest of a group is the one to go on with
@@ -119,7 +121,7 @@ class Reconciler:
                 try:
                     if row["backend"] not in away and await self._adopted(row):
                         continue
-                except SandboxUnavailable as error:
+                except (SandboxUnavailable, StorageError) as error:
                     away[row["backend"]] = str(error)
                 if row["backend"] in away:  # all of its runs: asked about each, one that hangs would take minutes
                     unknown[row["grp"]] = away[row["backend"]]
@@ -137,25 +139,29 @@ class Reconciler:
             undying = [row for row in over if row["id"] not in dead]
             for row in undying:  # who does not answer at all did not say that it lives
                 await self.runs.check(row["grp"])
-        except SandboxUnavailable as error:
+        except (SandboxUnavailable, StorageError) as error:
             log.warning("what is left of sandboxes cannot be looked at: %s", error)
             unknown |= {row["grp"]: str(error) for row in undying or over if row["grp"] not in self._active}
         await self._give_back()
-        self.unknown = unknown
+        # A run that ended in doubt meanwhile was not looked at.
+        self.unknown = unknown | {group: why for group, why in self.unknown.items() if before.get(group) != why}
         return [row["id"] for row in undying]
 
     async def _adopted(self, row: Row) -> bool:
         self.ours.add(row["id"])
         try:
             run = await self.runs.adopt(row)
-        except SandboxUnavailable:
+        except (SandboxUnavailable, StorageError):
             raise
         except (ClawdError, OSError) as error:
             log.warning("run %s of group %s is not gone on with: %s", row["id"], row["grp"], error)
             return False
         if run is None:
             return False
+        if self.closed:  # taken now, it would be ended with what cannot be left
+            return True
         log.info("run %s of group %s goes on", run.id, run.group)
+        self._inherited.discard(run.id)  # one that was to end and did not is not gone on with again
         self._take(run)
         return True
 

@@ -107,7 +107,8 @@ class Runs:
 
     async def adopt(self, row: Row) -> Run | None:
         """Go on with a run of an earlier daemon: its turns stay where they are, and its runner has a while to return.
-        None when there is nothing to go on with. Raises SandboxUnavailable when that cannot be known just now."""
+        None when there is nothing to go on with. Raises SandboxUnavailable or StorageError when that cannot be known or
+        kept just now."""
         id = row["id"]
         group, held = await self._ledger.do(lambda tx: (groups.get(tx, row["grp"]), turns.claimed_by(tx, id)))
         spec = self._spec(id, group, Path(row["directory"]))
@@ -115,9 +116,9 @@ class Runs:
         run.spec = spec
         if self.outlived(run) or row["uid"] != spec.uid or not spec.socket_directory.is_dir():
             return None
+        await self._ledger.do(lambda tx: runs.unpaused(tx, id))  # before: where that fails, nothing is taken over
         if (sandbox := await self.backend.adopt(left_over(row), spec)) is None:
             return None
-        await self._ledger.do(lambda tx: runs.unpaused(tx, id))
         now = self._clock.monotonic()
         run.sandbox, run.parallel, run.due_back = sandbox, row["parallel"] or 0, now + leases.RETURN_S
         if row["runner_pid"] is not None:
@@ -183,8 +184,9 @@ class Runs:
     async def _end(self, run: Run) -> None:
         if run.sandbox is not None:
             await run.sandbox.kill()
-        # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
-        await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._runtime / run.id, ignore_errors=True))
+        if hasattr(run, "spec"):  # else nothing was made of it
+            # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
+            await anyio.to_thread.run_sync(lambda: shutil.rmtree(run.spec.directory, ignore_errors=True))
         await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
         run.dead = True
 

@@ -211,3 +211,38 @@ def test_free_pages_go_back_to_the_disk_in_slices(ledger: Ledger, tmp_path: Path
     ledger.checkpoint()
     assert (tmp_path / "ledger.db").stat().st_size < full / 4 and slices > 5
     assert len(groups_of(ledger)) == 11
+
+
+def test_a_file_that_gives_no_pages_back_holds_nobody_up_and_is_made_anew_at_the_next_start(tmp_path: Path) -> None:
+    """As a migration leaves it that was cut off, or a person who restored it."""
+    path = tmp_path / "ledger.db"
+    ledger = Ledger.open(path)
+    ledger._connection.execute("PRAGMA auto_vacuum = NONE")
+    ledger._connection.execute("VACUUM")
+    for number in range(2000):
+        ledger.tx(lambda tx, number=number: tx.insert("grp", name=f"g{number}", folder="x" * 4000 + str(number),
+                                                      number=number, made=""))  # type: ignore[misc]  # fmt: skip
+    ledger.tx(lambda tx: tx.execute("DELETE FROM grp WHERE number > 10"))
+    assert not ledger.tx(forget.shrink)
+    ledger.close()
+    ledger = Ledger.open(path)
+    assert ledger._connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 2
+    assert len(groups_of(ledger)) == 11
+    ledger.close()
+
+
+@pytest.mark.anyio
+async def test_what_must_be_written_waits_for_a_program_that_keeps_the_file_locked(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger._connection.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageError, match="locked"):
+        await ledger.do(lambda tx: add(tx, 1))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.insist, lambda tx: add(tx, 1))
+        await anyio.sleep(0.15)
+        other.execute("ROLLBACK")
+    other.close()
+    assert groups_of(ledger) == ["g1"]

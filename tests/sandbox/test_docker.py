@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
 from clawd.sandbox import container, recipe
 from clawd.sandbox import docker as docker_room
+from clawd.sandbox.container import DockerSandbox
 from clawd.sandbox.docker import Docker
 from clawd.sandbox.engine import Engine
 from clawd.sandbox.hardening import LABEL_INSTALL, LABEL_RUN
@@ -301,6 +303,40 @@ async def test_only_this_install_s_containers_are_swept_and_only_what_nobody_cla
     # after its home was moved: the label is of the old path, the run is in the ledger all the same
     assert await Docker("another", docker.backend._find).sweep([left_of(sandbox, claimed)]) == ["run-1"]
     assert containers(docker) == []
+
+
+async def test_one_that_cannot_be_thawed_is_not_watched_until_it_is_taken_over(
+    docker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stiff(sandbox: DockerSandbox) -> None:
+        await anyio.wait_all_tasks_blocked()
+        raise SandboxUnavailable("it stays frozen")
+
+    def watching() -> int:
+        return sum(task.get_name() == "sandbox run-1" for task in asyncio.all_tasks())
+
+    spec, after = docker.spec(), docker.another()
+    before = await docker.start(SLEEPER, spec)
+    monkeypatch.setattr(DockerSandbox, "unpause", stiff)
+    with pytest.raises(SandboxUnavailable, match="stays frozen"):
+        await after.adopt(left_of(before, spec), spec)
+    await until(lambda: watching() == 1)
+    assert after._mine == set() and inside(before)
+    monkeypatch.undo()
+    assert await after.adopt(left_of(before, spec), spec) is not None
+
+
+async def test_a_run_that_begins_while_others_are_swept_is_no_stray(docker, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, begun = docker.backend.engine.call, list[Sandbox]()
+
+    async def late(work: Any, *seconds: float) -> Any:
+        monkeypatch.undo()
+        begun.append(await docker.start(SLEEPER))
+        return await call(work, *seconds)
+
+    monkeypatch.setattr(docker.backend.engine, "call", late)
+    assert await docker.backend.sweep([]) == []
+    assert inside(begun[0])
 
 
 async def test_without_an_engine_it_is_known_what_is_dead_and_said_what_is_not_known(docker) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from clawd.errors import SandboxUnavailable
-from clawd.ledger.db import Row
+from clawd.errors import SandboxUnavailable, StorageError
+from clawd.ledger import runs
+from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer
+from clawd.sandbox.protocol import LeftOver, RunSpec
 from clawd.turns import leases, reconcile
-from tests.turns.conftest import BoxBackend, Ground, answer, opened
+from tests.turns.conftest import Box, BoxBackend, Ground, answer, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -410,6 +412,45 @@ async def test_an_end_does_not_wait_for_an_engine_that_hangs(tmp_path: Path, mon
         backend.slowly.set()
 
 
+async def test_an_end_kills_a_frozen_one_though_its_engine_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawd.turns.dispatch.THAW_S", 0.05)
+    backend = BoxBackend(pausable=True)
+    async with opened(tmp_path, backend=backend) as ground:
+        await ground.recorded(await ground.accept())
+        run = await ground.run()
+        run.paused, backend.slowly = True, anyio.Event()
+        await ground.dispatcher.close(0.05)
+        assert backend.alive() == []
+        backend.slowly.set()
+
+
+async def test_what_is_found_alive_during_an_end_is_the_next_daemon_s(
+    tmp_path: Path, backend: BoxBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "START_S", 0.05)
+    message = await crashed_in_mid_turn(tmp_path, backend)
+    adopt, answered = backend.adopt, anyio.Event()
+
+    async def late(left: LeftOver, spec: RunSpec) -> Box | None:
+        await answered.wait()
+        return await adopt(left, spec)
+
+    backend.adopt = late  # type: ignore[method-assign]
+    async with opened(tmp_path, backend=backend, workers=0) as ground:
+        await ground.dispatcher.recover()
+        await ground.dispatcher.close(0.05, keep=True)
+        answered.set()
+        await anyio.wait_all_tasks_blocked()
+        assert not ground.dispatcher.active
+    assert backend.alive() == ["main"]
+    async with opened(tmp_path, backend=backend, workers=2) as ground:
+        await ground.dispatcher.recover()
+        await ground.recorded(message)
+        assert len(backend.boxes) == 1
+
+
 async def test_what_is_not_dead_while_its_backend_does_not_answer_is_unknown(
     tmp_path: Path, backend: BoxBackend
 ) -> None:
@@ -436,3 +477,81 @@ async def test_what_is_not_dead_while_its_backend_does_not_answer_is_unknown(
         backend.boxes[0].end("it was over by then")
         backend.sweep, backend.away = sweep, None  # type: ignore[method-assign]
         await ground.recorded(message, other)
+
+
+async def test_one_that_ended_in_doubt_while_others_were_looked_at_stays_unknown(
+    tmp_path: Path, backend: BoxBackend
+) -> None:
+    async with opened(tmp_path, backend=backend, play=hang) as ground:
+        await ground.accept()
+        await ground.run()
+
+        async def sweep(left: object, ours: object = ()) -> list[str]:
+            backend.immortal = True
+            with pytest.raises(SandboxUnavailable):
+                await ground.dispatcher.end_run("main")
+            await ground.until(lambda: ground.dispatcher.reconciler.unknown)
+            return []
+
+        backend.sweep = sweep  # type: ignore[method-assign,assignment]
+        await ground.dispatcher.reconciler.look()
+        assert ground.dispatcher.reconciler.unknown.keys() == {"main"}
+
+
+async def test_an_adopted_one_that_was_to_end_and_did_not_is_swept_and_not_adopted_again(
+    tmp_path: Path, backend: BoxBackend
+) -> None:
+    await crashed_in_mid_turn(tmp_path, backend)
+    async with opened(tmp_path, backend=backend, play=hang, workers=2) as ground:
+        await ground.dispatcher.recover()
+        backend.immortal = True
+        with pytest.raises(SandboxUnavailable):
+            await ground.dispatcher.end_run("main")
+        backend.immortal = False
+        await ground.dispatcher.reconciler.look()
+        assert backend.boxes[0].exit.reason == "was swept away"
+
+
+async def test_a_full_disk_ends_no_sandbox_that_could_be_adopted(
+    tmp_path: Path, backend: BoxBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = await crashed_in_mid_turn(tmp_path, backend)
+
+    def full(tx: Transaction, run: str) -> None:
+        raise StorageError("the disk is full")
+
+    async with opened(tmp_path, backend=backend, workers=2) as ground:
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "unpaused", full)
+            await ground.dispatcher.recover()
+            assert ground.dispatcher.reconciler.unknown == {"main": "the disk is full"}
+        await ground.recorded(message)
+        assert len(backend.boxes) == 1
+
+
+async def test_on_a_full_disk_only_the_group_of_what_does_not_end_is_unknown(
+    tmp_path: Path, backend: BoxBackend
+) -> None:
+    await crashed_in_mid_turn(tmp_path, backend)
+    backend.boxes[0].pausable, backend.immortal = False, True  # it cannot be adopted
+
+    def full() -> None:
+        raise StorageError("the disk is nearly full")
+
+    async with opened(tmp_path, backend=backend) as ground:
+        ground.dispatcher.runs.check_room = full
+        await ground.dispatcher.recover()
+        assert ground.dispatcher.reconciler.unknown == {"main": "the disk is nearly full"}
+
+
+async def test_the_directory_of_an_adopted_one_goes_wherever_it_lies(tmp_path: Path, backend: BoxBackend) -> None:
+    """The next daemon may have another runtime directory: a service has, and a login."""
+    async with opened(tmp_path, backend=backend) as ground:
+        await ground.recorded(await ground.accept())
+        directory = (await ground.run()).spec.directory
+    async with opened(tmp_path, backend=backend) as ground:
+        ground.dispatcher.runs._runtime = tmp_path / "another"
+        await ground.dispatcher.recover()
+        assert directory.is_dir()
+        assert await ground.dispatcher.end_run("main")
+        assert not directory.exists()

@@ -11,6 +11,7 @@ import pytest
 from clawd.errors import SandboxUnavailable
 from clawd.ledger import runs as run_rows
 from clawd.model import Final, Lease, Offer
+from clawd.sandbox.protocol import Exit
 from clawd.trust import Role
 from clawd.turns import dispatch, reconcile, watch
 from clawd.turns.slots import TURNS_A_TERM
@@ -88,7 +89,13 @@ async def test_whoever_asks_for_a_sandbox_while_one_ends_gets_the_next(tmp_path:
     async with opened(tmp_path) as ground:
         await ground.recorded(await ground.accept())
         old = await ground.run()
-        ground.backend.immortal = True  # it takes its time
+        kill, may_die = ground.box(old).kill, anyio.Event()
+
+        async def slowly() -> Exit:
+            await may_die.wait()
+            return await kill()
+
+        ground.box(old).kill = slowly  # type: ignore[method-assign]
         old.ending = True
         async with anyio.create_task_group() as tasks:
             found = []
@@ -97,8 +104,8 @@ async def test_whoever_asks_for_a_sandbox_while_one_ends_gets_the_next(tmp_path:
                 found.append(await ground.dispatcher.ensure("main"))
 
             tasks.start_soon(ensure)
-            await anyio.sleep(0.05)
-            ground.backend.immortal = False
+            await anyio.wait_all_tasks_blocked()
+            may_die.set()
             old.look_again()
         assert found[0] is not old and found[0].sandbox is not None
 
@@ -343,6 +350,18 @@ async def test_where_no_sandbox_can_be_made_each_message_is_told_once_and_answer
         ground.backend.trouble = None
         await ground.recorded(*messages)
         assert len(await ground.notices()) == 2
+
+
+async def test_a_held_group_whose_sandbox_ends_before_it_is_ready_gets_another(tmp_path: Path) -> None:
+    async with opened(tmp_path, workers=0) as ground:
+        ground.backend.trouble = "no Engine is here"
+        message = await ground.accept()
+        await ground.until_state(message, "held")
+        ground.backend.trouble = None
+        run = await ground.until(lambda: (run := ground.dispatcher.active.get("main")) and run.sandbox and run)
+        ground.workers = 1
+        ground.box(run).end("was ended from outside", outside=True)
+        await ground.recorded(message)
 
 
 async def _passing(image: str = "") -> str:
