@@ -49,7 +49,7 @@ class Bubblewrap:
             raise SandboxUnavailable("a daemon of root, and no other, runs each group as a user of its own")
         cgroup = None
         try:
-            spec = prepare(spec)
+            spec = await anyio.to_thread.run_sync(prepare, spec)
             if host.kind == "cgroup":
                 cgroup = limits.Cgroup.of(host.holder.places, f"clawd-{self._install}-{spec.run}")
                 (spec.directory / _CGROUP_FILE).write_text("\n".join(map(str, cgroup.directories)))

@@ -98,7 +98,7 @@ class Docker:
         if not found or found["State"]["Pid"] != first.pid or not wanted.items() <= labels.items():
             return None
         try:
-            await self._verify(id, first, spec, hardening.mounts(prepare(spec), engine.socket, self._agent))
+            await self._verify(id, first, *await anyio.to_thread.run_sync(self._prepared, spec))
             sandbox = self._sandbox(spec, id, first, able)
         except (SandboxUnavailable, OSError) as error:
             log.warning("the sandbox of %s is not taken over: %s", spec.group, error)
@@ -139,9 +139,12 @@ class Docker:
                     remaining.add(run)
         return remaining
 
-    async def _start(self, spec: RunSpec) -> DockerSandbox:
+    def _prepared(self, spec: RunSpec) -> tuple[RunSpec, list[Mount]]:
         spec = prepare(spec)
-        shown = hardening.mounts(spec, self.engine.socket, self._agent)
+        return spec, hardening.mounts(spec, self.engine.socket, self._agent)
+
+    async def _start(self, spec: RunSpec) -> DockerSandbox:
+        spec, shown = await anyio.to_thread.run_sync(self._prepared, spec)
 
         def make(client: docker.DockerClient) -> tuple[str, int, Holds]:
             able = hardening.holds(client.api.info())

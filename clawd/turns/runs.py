@@ -170,7 +170,7 @@ class Runs:
             if (sandbox := run.sandbox) is None:
                 sandbox = await self._make(run)
             else:
-                self._show(run)
+                await anyio.to_thread.run_sync(self._show, run)
             # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
             async with self._serve(run):
                 work = run.work or ""
@@ -193,23 +193,25 @@ class Runs:
     async def _make(self, run: Run) -> Sandbox:
         await self._begin(run)
         faults.passing("begun")
-        self._make_room(run.spec)
-        if not run.spec.work.parent.is_dir():  # somebody removed the group's folder
-            ensure_group(self._home, run.spec.work.parent.name)
-        self._show(run)
+        await anyio.to_thread.run_sync(self._make_room, run)
         run.sandbox = await self.backend.start(run.spec)
         faults.passing("made")
         run.work = _place(run.spec.work)
         return run.sandbox
 
-    def _make_room(self, spec: RunSpec) -> None:
-        """The run's directory, beneath one that others may have removed: a logout does that to `/run/user`."""
+    def _make_room(self, run: Run) -> None:
+        """The run's directory and what is shown in it, beneath one that others may have removed: a logout does that to
+        `/run/user`."""
+        spec = run.spec
         try:
             make_private(self._runtime)
             spec.directory.mkdir(mode=0o700)
             spec.socket_directory.mkdir(mode=0o755)
         except OSError as error:
             raise SandboxUnavailable(f"{spec.directory} cannot be made: {error.strerror}") from error
+        if not spec.work.parent.is_dir():  # somebody removed the group's folder
+            ensure_group(self._home, spec.work.parent.name)
+        self._show(run)
 
     def _spec(self, run: str, group: GroupRow, directory: Path) -> RunSpec:
         folder = self._home.group(group.folder)

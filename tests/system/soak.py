@@ -222,8 +222,9 @@ def main(words: list[str]) -> int:
     try:
         engine, dockerd = provider.mine()
         with homes(engine) as make:
-            plan = Plan(options.minutes * 60, options.groups, seed=options.seed)
-            report = Soak(make(), plan, dockerd).run(lambda line: sys.stderr.write(f"{line}\n"))
+            home, plan = make(), Plan(options.minutes * 60, options.groups, seed=options.seed)
+            home.may_block = True  # that is looked for elsewhere, where nothing is killed
+            report = Soak(home, plan, dockerd).run(lambda line: sys.stderr.write(f"{line}\n"))
     finally:
         provider.end()
     for name in ("rss", "descriptors"):
