@@ -70,11 +70,13 @@ def claim(tx: Transaction, run: str, group: str, worker: int, now: str, engine: 
     `engine` is who is going to answer it.
 
     Turns run side by side only at equal authority: one of another authority waits until the run is empty, and nothing
-    behind it is handed out, so that it cannot be starved.
+    behind it is handed out, so that it cannot be starved. Raises LeaseLost when the run is over.
     """
     row = next_claimable(tx, group)
     if row is None:
         return None
+    if tx.one("SELECT 1 FROM run WHERE id = ? AND state <> 'gone'", run) is None:
+        raise LeaseLost(f"run {run} is over")
     tree = groups.get(tx, group).authority
     authority, taint = lowest([tree.role, Role(row["authority"])]), min(tree.taint, row["taint"])
     live = tx.one("SELECT authority FROM turn WHERE run = ? AND state = 'claimed' LIMIT 1", run)

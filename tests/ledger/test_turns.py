@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from clawd.errors import ClawdError, LeaseLost, UsageError
-from clawd.ledger import deliveries, ends, groups, turns
+from clawd.ledger import deliveries, ends, groups, runs, turns
 from clawd.ledger.db import Transaction
 from clawd.model import Final, Lease, Usage
 from clawd.trust import Role
@@ -43,6 +43,15 @@ def deliver(desk: Desk) -> None:
             deliveries.decide(tx, row["id"], "arrive", platform_id="e1")
 
     desk.ledger.tx(work)
+
+
+def test_a_run_that_is_over_claims_nothing(desk: Desk) -> None:
+    message = desk.accept("hi")
+    desk.run("r1")
+    desk.ledger.tx(lambda tx: runs.ended(tx, "r1"))
+    with pytest.raises(LeaseLost):
+        claim(desk)
+    assert desk.state("inbound", message.seq) == "received"
 
 
 def test_the_whole_way(desk: Desk) -> None:

@@ -26,6 +26,7 @@ from clawd.commands import looking
 from clawd.config.home import Home as Layout
 from clawd.control import wire
 from clawd.control.client import ControlClient
+from clawd.files import write_atomic
 from clawd.model import Block
 from clawd.sandbox.choose import install_id
 from clawd.sessions import reading
@@ -96,7 +97,8 @@ class Home:
     def script(self, *steps: dict[str, Any], sandbox: str = "", more: str = "") -> None:
         """Use the engine `scripted` with these steps."""
         self.configure("scripted", sandbox=sandbox, more=more)
-        (self.root / "script.json").write_text(json.dumps({"steps": steps}))
+        script = json.dumps({"steps": steps}).encode()
+        write_atomic(self.root / "script.json", script, 0o644)  # a turn may read it just now
 
     def blocks(self, group: str = "main", session: str | None = None) -> list[Block]:
         """The session file, which must be without a fault."""
