@@ -87,7 +87,11 @@ class Counter:
         task = asyncio.ensure_future(doing)
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_unheard)
+            raise
 
     async def hello(self, run: str, pid: int, start: int) -> dict[str, Any]:
         found, token, parallel = self._run(run), secrets.token_urlsafe(32), self._parallel()
@@ -342,3 +346,10 @@ class Counter:
             self._dispatcher.wake(run.group)
         if run.ending and not run.busy:
             run.look_again()
+
+
+def _unheard(task: asyncio.Task[Any]) -> None:
+    """What nobody waits for any more has ended: its failure is logged here, or nowhere. A run that is over is none."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, LeaseLost):
+        log.error("what was asked over a connection that dropped failed", exc_info=error)
