@@ -152,11 +152,12 @@ class Intake:
             raise UsageError(
                 f"the message is longer than {MAX_TEXT_UNITS >> 10} KB; put it into a file in work/ instead"
             )
-        self._ledger.check_room()
         # A lone surrogate cannot be stored as UTF-8; what a platform sends is kept as far as it is text.
         texts = tuple(each.encode("utf-8", "replace").decode() for each in incoming.texts)
         incoming = replace(incoming, texts=texts)
         command = parse(texts[0]) if incoming.kind == "message" else None
+        if command is None or command[0] != "stop":  # the turn that fills the disk can be stopped all the same
+            self._ledger.check_room()
         if command is not None:
             incoming = replace(incoming, kind="command")
         place = await self._place(incoming)

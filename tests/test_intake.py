@@ -13,7 +13,7 @@ import pytest
 
 from clawd.clock import SystemClock, TurnedClock
 from clawd.commands.table import COMMANDS
-from clawd.errors import StorageError, UsageError
+from clawd.errors import DiskFull, StorageError, UsageError
 from clawd.intake import RATE_MESSAGES, RATE_WINDOW_S, Intake, Place, Rates, parse
 from clawd.ledger import ends, groups, turns
 from clawd.ledger.db import Ledger
@@ -127,6 +127,16 @@ async def test_a_message_is_durable_and_its_group_is_woken(ledger: Ledger) -> No
         again = await intake.receive(incoming)
     assert (receipt.state, receipt.fresh, again.fresh, again.message) == ("received", True, False, receipt.message)
     assert around.woken == ["main"]
+
+
+@pytest.mark.anyio
+async def test_on_a_full_disk_nothing_is_taken_in_but_a_stop(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "lay_ballast", lambda: False)  # as while there is no room for it
+    async with opened(ledger) as (intake, around):
+        for text in ("hi", "/new", "/status"):
+            with pytest.raises(DiskFull):
+                await intake.receive(around.incoming(text))
+        assert (await intake.receive(around.incoming("/stop"))).fresh
 
 
 @pytest.mark.anyio
