@@ -27,6 +27,7 @@ from typing import Any
 
 LIMIT = 0.05  # seconds
 _FRESH = 0.01  # seconds that a reading before a callback may be old
+INEXACT = 0.03  # of the time that was taken away: of five seconds the kernel's account was seen to lack 30 ms
 _TASKS = Path("/proc/self/task")
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -48,7 +49,7 @@ class Reading:
         """Seconds since `before` that were this thread's own doing: it worked, or was blocked by what it asked for."""
         others = (self.process - before.process) - (self.thread - before.thread)
         gone = (self.delayed - before.delayed) + (self.stolen - before.stolen) + (self.collected - before.collected)
-        return self.clock - before.clock - max(0.0, others) - gone
+        return self.clock - before.clock - (1 + INEXACT) * (max(0.0, others) + gone)
 
 
 class Guard:
