@@ -1,8 +1,8 @@
 """Plays cases on the wire: `play.py CASES`, a JSON file (tests/system/test_gateway.py), answers in work/answers.json.
 
-A case is {id, via: "tcp"|"unix", steps: [{send}|{tls}|{read}|{shut}|{pause}|{until}|{drop}], slow}. `send` is text as
+A case is {id, via: "tcp"|"unix", steps: [{send}|{tls}|{read}|{frame}|{shut}|{until}|{drop}], slow}. `send` is text as
 Latin-1, in which {token}, {basic} and the file's own words are filled in; `tls` {sni, alpn, unchecked} begins TLS;
-`read` takes one answer to a request of that method; `until` tells the host that it came so far, and waits for its word.
+`read` takes one answer to a request of that method, `frame` so many bytes; `until` tells the host that it came so far, and waits for its word.
 What comes after the last step is read to the end. Slow cases are played beside the others, which go one by one."""
 
 import base64
@@ -21,7 +21,7 @@ TOKEN = os.environ.get("CLAWD_TOKEN", "")
 class Player:
     def __init__(self, case, words):
         self.case, self.words = case, words
-        self.answers, self.told, self.buffer = [], {}, b""
+        self.answers, self.told, self.buffer, self.dropped = [], {}, b"", False
 
     def play(self):
         began = time.monotonic()
@@ -33,9 +33,9 @@ class Player:
             for step in self.case["steps"]:
                 [(verb, value)] = step.items()
                 getattr(self, verb)(value)
-            while self.more():
+            while not self.dropped and self.more():
                 pass
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             self.told["error"] = f"{type(error).__name__}: {error}"
         finally:
             self.socket.close()
@@ -61,11 +61,11 @@ class Player:
     def shut(self, _):
         self.socket.shutdown(socket.SHUT_WR)
 
-    def pause(self, seconds):
-        time.sleep(seconds)
+    def frame(self, size):
+        self.told["frame"] = self.exactly(size).decode("latin-1")
 
     def drop(self, _):
-        self.socket.close()
+        self.dropped = True
 
     def until(self, name):
         """The host waits for `name` to appear in work/, and makes it go away."""
