@@ -185,8 +185,9 @@ class Counter:
             run.nudge()
         run.handed_out += 1
         row = claim.turn
-        acts = {"role": claim.authority, "taint": claim.taint}
-        run.live[row["id"]] = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now, **acts)
+        live = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
+        live.role, live.taint = claim.authority, claim.taint
+        run.live[row["id"]] = live
         if run.resting:
             run.look_again()
         self._dispatcher.tell(run.group, row["session"], row["id"], "claimed")
@@ -212,6 +213,7 @@ class Counter:
         """The claim as the runner gets it. One that cannot be put together (a script is missing, say) is its turn's
         end, told in its chat."""
         try:
+            await self._dispatcher.runs.trust(run)
             for sentence in self._dispatcher.runs.render(run):
                 await self._say(claim.turn, sentence)
             return self._composer.offer(claim)

@@ -6,7 +6,7 @@ What is in memory here (who has a place, live turns) can be lost at any moment: 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ import anyio
 
 from clawd.clock import Clock, rfc3339
 from clawd.errors import ClawdError, SandboxUnavailable
-from clawd.ledger import ends, groups, turns
+from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.locks import KeyedLocks
@@ -24,8 +24,7 @@ from clawd.tasks import Tasks
 from clawd.turns.holds import Holds
 from clawd.turns.reconcile import Reconciler
 from clawd.turns.record import Recorder
-from clawd.turns.road import new_token, token_hash
-from clawd.turns.run import Command, Run
+from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.slots import TURNS_A_TERM, Place, decide
 from clawd.turns.watch import Watch
@@ -54,13 +53,11 @@ class Dispatcher:
         text_limit: Callable[[str], int],
         max_live: Callable[[], int],
         warm_seconds: Callable[[str], float],
-        environment: Callable[[str], dict[str, str]] = lambda group: {},
     ) -> None:
-        """`environment` is what a group's commands find the gateway by, with `{token}` for their token."""
         self._ledger, self._clock, self._signals = ledger, clock, signals
         self._recorder, self._tasks = recorder, tasks
         self.deliver, self._text_limit = deliver, text_limit
-        self._max_live, self._warm_seconds, self._environment = max_live, warm_seconds, environment
+        self._max_live, self._warm_seconds = max_live, warm_seconds
         self.active: dict[str, Run] = {}
         self._wanting: dict[str, None] = {}  # groups that have no run, or one that ends, in their order
         self._barred: set[str] = set()  # groups that must not have one just now
@@ -219,25 +216,6 @@ class Dispatcher:
     def sandboxes(self) -> list[dict[str, Any]]:
         """Every living sandbox under the contract's names."""
         return [run.listed() for run in self.active.values()]
-
-    async def execute(self, group: str, argv: list[str], environment: dict[str, str], streams: Sequence[int]) -> int:
-        """Run a command of the owner beside the group's runner, on the caller's streams; gives its exit code. It has a
-        token of its own, which ends with it."""
-        run, token = await self.ensure(group), new_token()
-        assert run.sandbox is not None
-        run.exec_count += 1
-        try:
-            await self.runs.thaw(run)
-            tree = await self._ledger.do(lambda tx: groups.get(tx, group).authority)
-            run.commands[token_hash(token)] = Command(tree.role)
-            road = {name: value.replace("{token}", token) for name, value in self._environment(group).items()}
-            return await run.sandbox.execute(argv, {**road, "CLAWD_TOKEN": token, **environment}, streams)
-        finally:
-            run.commands.pop(token_hash(token), None)
-            run.exec_count -= 1
-            run.last_worked = self._clock.monotonic()
-            run.look_again()
-            self.reconsider()
 
     # ── places ──
 

@@ -37,7 +37,7 @@ def token_hash(token: str) -> str:
 
 def plain(sentence: str) -> str:
     """A sentence with parts of a request in it, fit for a chat: one line, bounded, no control characters, no secret."""
-    text = _UNSEEN.sub(" ", redactor.clean(sentence)).strip()
+    text = " ".join(_UNSEEN.sub(" ", redactor.clean(sentence)).split())
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]} …"
 
 
@@ -60,7 +60,7 @@ class RunCaller:
 
     def road(self) -> Road | None:
         run = self._run
-        roles = [each.role for each in (*run.live.values(), *run.commands.values())]
+        roles = [each.role for each in run.acting]
         if not roles or run.killed or run.gone.is_set():
             return None
         return Road(lowest(roles), next(iter(run.live)) if len(roles) == 1 and run.live else None)
@@ -74,14 +74,15 @@ class RunCaller:
         run = self._run
         async with run.tainting:  # whoever comes meanwhile waits for the same commit
             commands = list(run.commands.values())
-            live = [*run.live.values(), *commands]
-            if live and all(each.taint <= trust for each in live):
+            if run.acting and all(each.taint <= trust for each in run.acting):
                 return
             # What a command brings in, or what comes when its turn has just ended, lies in the work tree.
             tree = bool(commands or not run.live)
             await self._ledger.do(lambda tx: turns.fall(tx, self.run, trust, tree=tree))
-            for each in (*run.live.values(), *commands):
-                each.taint = min(each.taint, trust)
+            for live in run.live.values():
+                live.taint = min(live.taint, trust)
+            for command in commands:
+                command.taint = min(command.taint, trust)
 
     def told(self, sentence: str) -> None:
         for live in self._run.live.values():

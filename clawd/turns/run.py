@@ -63,12 +63,18 @@ class Run:
     tainting: anyio.Lock = field(default_factory=anyio.Lock)
     refused: tuple[str, ...] = ()  # files of the group that are not shown, and why
     work: str | None = None  # which directory `work/` was when it was mounted
+    trusts: bool = False  # it was given the certificates for what it reaches through the gateway
     shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
 
     @property
     def busy(self) -> bool:
         """Whether it has a turn, or may have one in a moment."""
         return bool(self.live or self.asking)
+
+    @property
+    def acting(self) -> list[LiveTurn | Command]:
+        """All that its road is open for."""
+        return [*self.live.values(), *self.commands.values()]
 
     @property
     def used(self) -> bool:
