@@ -2,8 +2,9 @@
 
 A case is {id, via: "tcp"|"unix", steps: [{send}|{tls}|{read}|{frame}|{shut}|{until}|{drop}], slow}. `send` is text as
 Latin-1, in which {token}, {basic} and the file's own words are filled in; `tls` {sni, alpn, unchecked} begins TLS;
-`read` takes one answer to a request of that method, `frame` so many bytes; `until` tells the host that it came so far, and waits for its word.
-What comes after the last step is read to the end. Slow cases are played beside the others, which go one by one."""
+`read` takes one answer to a request of that method, `frame` so many bytes; `until` tells the host that it came so far,
+and waits for its word. What comes after the last step is read to the end, unless that was `drop`. Slow cases are played
+beside the others, which go one by one."""
 
 import base64
 import json
