@@ -243,7 +243,7 @@ async def test_what_a_command_leaves_behind_ends_with_it_and_nothing_else_does(g
         script = "setsid sleep 1002 >/dev/null 2>&1 & env -i setsid sleep 1003 >/dev/null 2>&1 &"
         wait = "until grep -qz '^100[3]' /proc/[0-9]*/cmdline; do :; done"
         assert (await beside(sandbox, ["sh", "-c", f"({script}); {wait}"])).code == 0
-        assert not asleep(1002) and not asleep(1003)
+        await until(lambda: not asleep(1002) and not asleep(1003))
         assert asleep(1000) and asleep(1001), "another command goes on"
         tasks.cancel_scope.cancel()
     await until(lambda: not asleep(1000) and not asleep(1001))
