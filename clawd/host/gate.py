@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 import anyio
 
 from clawd.clock import Clock
+from clawd.config.group import Effective
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
+from clawd.config.schema import Config
 from clawd.errors import ConfigError
+from clawd.gateway import policy
 from clawd.gateway.environment import environment
 from clawd.gateway.policy import Grants
 
@@ -30,6 +33,7 @@ class Gate:
 
     def __init__(self, home: Home, config: LiveConfig, clock: Clock, renew: Callable[[], None]) -> None:
         self._home, self._config, self._clock, self._renew = home, config, clock, renew
+        self._grants: dict[str, tuple[Config, Effective, Grants]] = {}
         self._making = asyncio.Lock()
         self._gateway: Gateway | None = None
         self._audit: Audit | None = None
@@ -42,14 +46,14 @@ class Gate:
         settings = self._config.for_group(group)
         if (problem := self._config.problem_of(group)) is not None:
             raise ConfigError(f"groups/{group}/group.toml cannot be used, and grants nothing until it can: {problem}")
-        return Grants({}, frozenset(settings.name for _ in ()))
+        config, known = self._config.current, self._grants.get(group)
+        if known is None or known[0] is not config or known[1] is not settings:
+            known = self._grants[group] = (config, settings, policy.grants(config, settings, group))
+        return known[2]
 
     def environment(self, group: str) -> dict[str, str]:
         """What the commands of a group find the gateway by, with `{token}` for their run's token."""
-        try:
-            return environment(self._granted(group))
-        except NotImplementedError:
-            return {}
+        return environment(self._granted(group))
 
     def _granted(self, group: str) -> Grants:
         try:
