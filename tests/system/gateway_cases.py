@@ -17,9 +17,8 @@ PROXY = "Proxy-Authorization: Basic {basic}"
 
 @dataclass(frozen=True)
 class Case:
-    """`ends` are (status, rule) of each answer in order; with `tls_fails` there is none after the handshake. An upstream
-    sees `arrives` requests of it; `lines` are the (verdict, rule, status) that the audit has, if not those of `ends`.
-    """
+    """`ends` are (status, rule) of each answer in order; with `tls_fails` there is none after the handshake. Upstreams
+    see `arrives` requests of it; `lines` are the (verdict, rule, status) that the audit has, if not those of `ends`."""
 
     id: str
     steps: tuple[Step, ...]

@@ -149,7 +149,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         skills = made.root / "groups/main/skills/packages"
         packages(skills, "anthropic", "openai", "requests")
         version = made.inside("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
-        assert version == "%d.%d" % sys.version_info[:2], (
+        assert version == f"{sys.version_info[0]}.{sys.version_info[1]}", (
             f"the sandbox has Python {version}: run the tests with that one, whose packages they show to it"
         )
         yield made
