@@ -7,7 +7,6 @@ body, a credential never comes back. What breaks off in the middle is broken off
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,19 +18,16 @@ from yarl import URL
 
 from clawd.gateway import headers
 from clawd.gateway.audit import Entry
-from clawd.gateway.caller import TOKEN, TOKEN_LENGTH, Caller
+from clawd.gateway.caller import Caller
 from clawd.gateway.limits import Deadline, Meter
 from clawd.gateway.policy import Destination
 from clawd.gateway.refusal import Aborted, Refusal
 from clawd.gateway.scrub import Forms, Stream
+from clawd.gateway.tokens import Tokens
 
 _WHOLE = 64 << 10  # bytes of a request's body that are read before the upstream is asked
-_GUESSES = 64  # strings of a token's shape in one body: more of them are a search for one that lives
 
 T = TypeVar("T")
-
-_TOKENS = re.compile(rb"(?=(%s))" % TOKEN.pattern.encode())
-_BEGUN = re.compile(rb"c(?:l(?:a(?:w(?:-[A-Za-z0-9_-]{0,%d})?)?)?)?\Z" % (TOKEN_LENGTH - 6))
 
 
 @dataclass(slots=True)
@@ -61,59 +57,6 @@ class Exchange:
         """Before anything of an answer is passed on."""
         if not self.destination.service.model:
             await self.caller.taint(0.2)
-
-
-class Tokens:
-    """Looks for tokens of runs in a stream, and holds back what could be the beginning of one."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller, self._held, self._guesses = caller, b"", 0
-
-    def feed(self, data: bytes) -> bytes:
-        """What may go on. Raises Refusal."""
-        if self._held:
-            data = self._held + data
-        self.check(data)
-        begun = _BEGUN.search(data, max(0, len(data) - TOKEN_LENGTH + 1))
-        if begun is None:
-            self._held = b""
-            return data
-        self._held = data[begun.start() :]
-        return data[: begun.start()]
-
-    def end(self) -> bytes:
-        held, self._held = self._held, b""
-        return held
-
-    def check_next(self, data: bytes) -> None:
-        """A message, which goes on as a whole or not at all. Raises Refusal."""
-        self.check(self._held + data)
-        self._held = (self._held + data)[1 - TOKEN_LENGTH :]
-
-    def check(self, data: bytes) -> None:
-        if b"claw-" in data:
-            for match in _TOKENS.finditer(data):
-                self._guesses += 1
-                misused(self._caller, match[1].decode())
-                if self._guesses > _GUESSES:
-                    raise Refusal("placeholder_misuse", "a body is full of what looks like tokens of clawd")
-
-
-def misused(caller: Caller, token: str) -> None:
-    """Raises Refusal for a living run's token in a place where none belongs."""
-    owner = caller.owner_of(token)
-    if owner == caller.run:
-        raise Refusal(
-            "placeholder_misuse",
-            "the run's token was about to leave with a request",
-            hint="it belongs into the Authorization header of its service, nowhere else",
-        )
-    if owner is not None:
-        raise foreign(caller, owner)
-
-
-def foreign(caller: Caller, owner: str) -> Refusal:
-    return Refusal("cross_group_token", f"run {caller.run} of {caller.group} showed the token of run {owner}")
 
 
 class Body:

@@ -10,8 +10,9 @@ from aiohttp import WSMsgType, web
 
 from clawd.gateway import headers
 from clawd.gateway.refusal import Aborted, Refusal
-from clawd.gateway.relay import Exchange, Tokens, failure
+from clawd.gateway.relay import Exchange, failure
 from clawd.gateway.scrub import Messages
+from clawd.gateway.tokens import Tokens
 from clawd.gateway.upstream import NotUpgraded
 
 _LARGEST = 16 << 20  # bytes of a message
@@ -37,7 +38,7 @@ def asked(request: web.BaseRequest) -> bool:
 
 async def relay(exchange: Exchange) -> web.StreamResponse:
     """Both directions until either side closes. Raises Refusal and Aborted, as `relay.relay` does."""
-    request, service = exchange.request, exchange.destination.service
+    request = exchange.request
     wanted = [name for value in request.headers.getall("Sec-WebSocket-Protocol", ()) for name in value.split(",")]
     try:
         upstream = await exchange.session.ws_connect(
