@@ -31,7 +31,7 @@ from clawd.clock import Clock, SystemClock
 from clawd.errors import ClawdError, LeaseLost, StorageError
 from clawd.host import bodies
 from clawd.host.bodies import Problem
-from clawd.host.connection import Connection, problem, reply
+from clawd.host.connection import Connection, TooSlow, problem, reply
 from clawd.host.peer import Peer
 from clawd.host.tools import ToolContext, ToolTable
 from clawd.model import Usage
@@ -112,6 +112,7 @@ class HostServer:
                 return Connection(
                     http,
                     self._admit,
+                    lasting=lambda peer: peer is not None and peer == self.runner,
                     loop=loop,
                     keepalive_timeout=_KEEP_ALIVE,
                     tcp_keepalive=False,
@@ -168,6 +169,8 @@ class HostServer:
             return problem(Problem(503, "storage", str(error)))
         except ClawdError as error:
             return problem(Problem(422, "refused", str(error)))
+        except TooSlow as error:
+            return problem(Problem(408, "too_slow", str(error), close=True))
         except (web.RequestPayloadError, ConnectionError):
             return problem(Problem(400, "malformed", "the body was cut off", close=True))
         except Exception:
