@@ -7,15 +7,13 @@ added.
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Iterable, Iterator
-from urllib.parse import quote, unquote, unquote_plus
+from collections.abc import Iterable
+from urllib.parse import quote, unquote_plus
 
 from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from clawd.config.schema import Inject
-from clawd.gateway.caller import TOKEN
 from clawd.gateway.refusal import Refusal
 from clawd.gateway.scrub import Forms
 
@@ -45,9 +43,6 @@ _FROM_UPSTREAM = _names(
     " setcookie setcookie2 altsvc altused"
 )
 _FOLD = str.maketrans("", "", "-_.")
-# The beginnings of placeholders of a vendor's shape, and the service that they are for.
-VENDORS = {"sk-ant-api03-": "anthropic", "sk-proj-": "openai", "sk-or-v1-": "openrouter", "ghp_": "github"}
-_VENDOR = re.compile(f"({'|'.join(map(re.escape, VENDORS))})?(?=({TOKEN.pattern}))")
 
 
 def fold(name: str) -> str:
@@ -105,59 +100,6 @@ def with_parameter(query: str, name: str, secret: str) -> str:
 
 def _parameter(part: str) -> str:
     return unquote_plus(part.partition("=")[0]).strip().casefold()
-
-
-# ---- tokens
-
-
-def tokens(text: str) -> Iterator[tuple[str, str | None]]:
-    """Every token in a text, overlapping ones too, and the service whose placeholder it is part of."""
-    if "claw-" not in text:
-        return
-    for match in _VENDOR.finditer(text):
-        yield match[2], VENDORS[match[1]] if match[1] else None
-
-
-def shown(headers: CIMultiDictProxy[str], names: frozenset[str] | None) -> Iterator[tuple[str, str | None]]:
-    """The tokens in credential headers: those of these folded names, else of all that carry credentials. HTTP Basic is
-    looked into."""
-    for name, value in headers.items():
-        folded = fold(name)
-        if folded in names if names is not None else carries_credential(folded):
-            yield from tokens(value)
-            yield from tokens(_basic(value))
-
-
-def astray(headers: CIMultiDictProxy[str], names: frozenset[str] | None) -> Iterator[str]:
-    """The tokens in all other headers."""
-    for name, value in headers.items():
-        if "claw-" in value or "claw-" in name.lower():
-            folded = fold(name)
-            if not (folded in names if names is not None else carries_credential(folded)):
-                yield from (token for token, _ in tokens(value))
-                yield from (token for token, _ in tokens(name))
-        elif names is not None and carries_credential(fold(name)) and fold(name) not in names:
-            yield from (token for token, _ in tokens(_basic(value)))
-
-
-def in_target(raw: str) -> Iterator[str]:
-    """The tokens in a request's target, percent-encoded ones too."""
-    yield from (token for token, _ in tokens(raw))
-    if "%" in raw:
-        yield from (token for token, _ in tokens(unquote(raw)))
-
-
-def _basic(value: str) -> str:
-    scheme, _, encoded = value.partition(" ")
-    if scheme.casefold() != "basic":
-        return ""
-    try:
-        return base64.b64decode(encoded.strip() + "==").decode("utf-8", "replace")
-    except ValueError:
-        return ""
-
-
-# ---- what comes back
 
 
 def incoming(headers: CIMultiDictProxy[str], forms: Forms | None) -> CIMultiDict[str]:

@@ -1,4 +1,5 @@
-"""Connections to upstreams: a client for each group and service, so that nothing of one is ever used for another.
+"""Connections to upstreams: a client for each group and service (and scheme), so that nothing of one is ever used for
+another.
 
 No cookies, no proxies or credentials of this machine's environment, no redirects, nothing unpacked. A name is resolved
 by the given function alone, which gives addresses that were checked, and those are dialled.
@@ -18,11 +19,13 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_middlewares import ClientHandlerType
 from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
 
+from clawd.config import grammar
+from clawd.config.grammar import Scheme
 from clawd.gateway.policy import Destination, Granted
 from clawd.gateway.refusal import Refusal
 
-# Gives the addresses of a host that may be dialled for a service, at least one. Raises Refusal.
-Addresses = Callable[[str, Granted], Awaitable[list[str]]]
+# Gives the addresses that may be dialled for a destination, at least one. Raises Refusal, and OSError.
+Addresses = Callable[[Destination], Awaitable[list[str]]]
 
 _CONNECT_S = 15.0
 _CONNECTIONS = 256  # at a time, for one group and service
@@ -51,7 +54,7 @@ class Upstreams:
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
-        self._clients: dict[tuple[str, str], _Client] = {}
+        self._clients: dict[tuple[str, str, Scheme], _Client] = {}
         self._roots: dict[tuple[str | None, float], ssl.SSLContext] = {}
         self._replaced: set[asyncio.Task[None]] = set()
 
@@ -59,25 +62,26 @@ class Upstreams:
         """Raises Refusal when the service's `ca` cannot be read, or the destination is an address that may not be
         dialled."""
         service = destination.service
-        if ":" in destination.host or destination.host.rpartition(".")[2].isdigit():
-            await self._addresses(destination.host, service)  # aiohttp resolves no addresses
-        client = self._clients.get((group, service.name))
+        key = (group, service.name, destination.scheme)
+        if grammar.is_address(destination.host):  # aiohttp resolves none, but dials them as they are
+            await self._addresses(destination)
+        client = self._clients.get(key)
         if client is not None and (client.service is service or client.service == service):
             return client.session
         context = await self._context(service)
-        client = self._clients.get((group, service.name))  # another may have been here meanwhile
+        client = self._clients.get(key)  # another may have been here meanwhile
         if client is not None and client.service == service:
             return client.session
         if client is not None:
             self._retire(client.session)
-        session = self._open(service, context)
-        self._clients[group, service.name] = _Client(service, session)
+        session = self._open(service, destination.scheme, context)
+        self._clients[key] = _Client(service, session)
         return session
 
-    def _open(self, service: Granted, context: ssl.SSLContext) -> aiohttp.ClientSession:
+    def _open(self, service: Granted, scheme: Scheme, context: ssl.SSLContext) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             ssl=context,
-            resolver=_Resolver(self._addresses, service),
+            resolver=_Resolver(self._addresses, service, scheme),
             use_dns_cache=False,
             limit=_CONNECTIONS,
         )
@@ -132,12 +136,13 @@ class Upstreams:
 
 
 class _Resolver(AbstractResolver):
-    def __init__(self, addresses: Addresses, service: Granted) -> None:
-        self._addresses, self._service = addresses, service
+    def __init__(self, addresses: Addresses, service: Granted, scheme: Scheme) -> None:
+        self._addresses, self._service, self._scheme = addresses, service, scheme
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
+        destination = Destination(self._service, self._scheme, host, port, "", "")
         return [
             ResolveResult(
                 hostname=host,
@@ -147,7 +152,7 @@ class _Resolver(AbstractResolver):
                 proto=socket.IPPROTO_TCP,
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             )
-            for address in await self._addresses(host, self._service)
+            for address in await self._addresses(destination)
         ]
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ from clawd.clock import Clock, SystemClock
 from clawd.errors import ClawdError, LeaseLost, StorageError
 from clawd.host import bodies
 from clawd.host.bodies import Problem
-from clawd.host.connection import Admission, Connection, problem, reply
+from clawd.host.connection import Connection, TooSlow, problem, reply
 from clawd.host.peer import Peer
 from clawd.host.tools import ToolContext, ToolTable
 from clawd.model import Usage
@@ -114,9 +114,21 @@ class HostServer:
             if self._uid is not None:
                 os.chown(new, self._uid, -1, follow_symlinks=False)
             self._http = http = web.Server(self._handle)
-            self._server = await asyncio.get_running_loop().create_unix_server(
-                lambda: connection_of(http, self._admit), sock=listener, backlog=bodies.CONNECTIONS
-            )
+            loop = asyncio.get_running_loop()
+
+            def connect() -> Connection:
+                return Connection(
+                    http,
+                    self._admit,
+                    lasting=lambda peer: peer is not None and peer == self.runner,
+                    loop=loop,
+                    keepalive_timeout=_KEEP_ALIVE,
+                    tcp_keepalive=False,
+                    access_log=None,
+                    auto_decompress=False,
+                )
+
+            self._server = await loop.create_unix_server(connect, sock=listener, backlog=bodies.CONNECTIONS)
         except BaseException:
             listener.close()
             raise
@@ -173,6 +185,8 @@ class HostServer:
             return problem(Problem(503, "storage", str(error)))
         except ClawdError as error:
             return problem(Problem(422, "refused", str(error)))
+        except TooSlow as error:
+            return problem(Problem(408, "too_slow", str(error), close=True))
         except (web.RequestPayloadError, ConnectionError):
             return problem(Problem(400, "malformed", "the body was cut off", close=True))
         except Exception:
@@ -208,14 +222,12 @@ class HostServer:
         return await self._of_turn(request, int(number), verb, query)
 
     def _inner(self, outer: Connection) -> Inner:
-        """What speaks HTTP in a tunnel that `outer` becomes: it was admitted and counted with that."""
+        """What speaks HTTP in a tunnel that `outer` becomes."""
 
         def inner(handler: Handler) -> Connection:
-            async def handle(request: web.BaseRequest) -> web.StreamResponse:
-                connection = cast(Connection, request.protocol)
-                return await self._answer(request, connection, lambda: connection.wait(lambda: handler(request)))
-
-            return connection_of(web.Server(handle), lambda peer: outer.refusal)
+            return outer.inner(
+                lambda request: self._answer(request, cast(Connection, request.protocol), lambda: handler(request))
+            )
 
         return inner
 
@@ -319,18 +331,6 @@ class HostServer:
         if body.attempt not in (None, live.attempt):
             raise LeaseLost("this attempt no longer holds its turn")
         return live
-
-
-def connection_of(http: web.Server, admit: Admission) -> Connection:
-    return Connection(
-        http,
-        admit,
-        loop=asyncio.get_running_loop(),
-        keepalive_timeout=_KEEP_ALIVE,
-        tcp_keepalive=False,
-        access_log=None,
-        auto_decompress=False,
-    )
 
 
 class Rate:

@@ -1,4 +1,4 @@
-"""What a lenient server would make of a path, and a lenient client of a host: written apart from ours, to hold ours to."""
+"""What a lenient server would make of a path, and a lenient client of a host: written apart from ours."""
 
 from __future__ import annotations
 

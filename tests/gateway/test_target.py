@@ -31,11 +31,11 @@ def test_one_way_to_write_a_place(method: str, raw: str | bytes, target: Target)
 
 
 PATHS = """
-/../x /v1/../x /v1/.. /v1/%2e%2e/x /v1/%2E./x /v1/.%2e /v1/..%2fx /v1/%2Fx /v1/%5cx /v1/..%5c /v1\\..\\x /v1/\\@x /v1/%00
-/v1/%252e%252e/ /v1/%25 /v1;/..;/x /v1/..;a=b/x /v1/..%3bx /v1/. /v1/.;x /v1//x //x /v1/;/x /v1/%20/x /v1/..%20/x /v1/...
-/v1#x /v1/%0d%0ax /v1/a%0Ab /v1/%7f /v1/%c2%85 /v1/%zz /v1/% /v1/%2 /v1/\xe9 /v1/%c0%ae%c0%ae/ /v1/%ff /v1/%u002e
-/v1/%ef%bc%8e%ef%bc%8e/ /v1/%e2%80%a5/x /v1/%ef%bc%8f /v1/%ef%bc%852e /v1/<x> /v1/"x /v1? /v1?# /v1?a#b /v1?%z /v1?\\
-""".split()
+/../x /v1/../x /v1/.. /v1/%2e%2e/x /v1/%2E./x /v1/.%2e /v1/..%2fx /v1/%2Fx /v1/%5cx /v1/..%5c /v1\\..\\x /v1/\\@x
+/v1/%00 /v1/%252e%252e/ /v1/%25 /v1;/..;/x /v1/..;a=b/x /v1/..%3bx /v1/. /v1/.;x /v1//x //x /v1/;/x /v1/%20/x
+/v1/..%20/x /v1/... /v1#x /v1/%0d%0ax /v1/a%0Ab /v1/%7f /v1/%c2%85 /v1/%zz /v1/% /v1/%2 /v1/\xe9 /v1/%c0%ae%c0%ae/
+/v1/%ff /v1/%u002e /v1/%ef%bc%8e%ef%bc%8e/ /v1/%e2%80%a5/x /v1/%ef%bc%8f /v1/%ef%bc%852e /v1/<x> /v1/"x /v1? /v1?# /v1?a#b /v1?%z /v1?\\
+""".split()  # noqa: SIM905
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/v1/a b", "/v1/\r\nHost:", "/v1/\x00", "/v1?a\r\nb", "/v1?a b", "/v1\n"])
@@ -52,9 +52,9 @@ def test_a_path_that_could_be_read_in_two_ways_is_refused_in_every_shape(path: s
 
 HOSTS = """
 x.org@evil.org user:pass@x.org x.org\\@evil.org x..org .x.org -x.org x-.org x_y.org xn--pi-via.org a.xn--p1ai.org
-ⓐpi.org ａpi.org аpi.org K.org %78.org x.org%00 x.org.. [::1 ::1 [::1%25eth0] [::1%eth0] [fe80::1%1] [1.2.3.4] [::g] *.x.org
-x.org,y.org
-""".split()  # noqa: RUF001
+ⓐpi.org ａpi.org аpi.org %78.org x.org%00 x.org.. [::1 ::1 [::1%25eth0] [::1%eth0] [fe80::1%1] [1.2.3.4] [::g]
+*.x.org x.org,y.org \u212a.org
+""".split()  # noqa: SIM905
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,8 @@ def test_a_path_that_passes_is_its_own_normal_form(text: str) -> None:
     except Malformed:
         return
     assert f"/svc/a{target.path}" + (f"?{target.query}" if target.query else "") == "/svc/a/v1/" + text
-    assert normal_path(target.path) == "/v1/" + normal_path("/" + target.path.removeprefix("/v1/"))[1:]
+    kept = normal_path(target.path).strip("/").split("/")
+    assert kept[0] == "v1" and len(kept) == len(target.path.strip("/").split("/"))
 
 
 @given(st.text(st.sampled_from("aA1x.-0fX:[]@%ⓐ。．\u200d\0 "), max_size=16) | st.text(max_size=12))
