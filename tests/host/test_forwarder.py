@@ -112,7 +112,7 @@ async def test_it_forgets_clients_that_leave(stage: Stage) -> None:
         with anyio.fail_after(20):
             while True:
                 try:
-                    if (await anyio.to_thread.run_sync(fetch, stage, "/svc/x"))[0] == 200:
+                    if (await anyio.to_thread.run_sync(fetch, stage, "/svc/x"))[0] == 403:
                         return
                 except OSError:
                     await anyio.sleep(0.01)
