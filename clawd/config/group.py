@@ -160,7 +160,7 @@ _LATER = (
     "distil",
 )
 _ENGINES = ("offline", "scripted")
-_GROUP_LATER = ("grants", "mounts", "watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
+_GROUP_LATER = ("grants", "watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
 
 
 def not_built(config: Config | GroupConfig) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from clawd.sandbox.protocol import RunSpec, Sandbox
+from clawd.sandbox.protocol import Exchanged, RunSpec, Sandbox
 from clawd.turns.desk import Control
 from clawd.turns.leases import LiveTurn
 
@@ -51,6 +51,8 @@ class Run:
     dead: bool = False  # known, and its socket closed
     exec_count: int = 0
     refused: tuple[str, ...] = ()  # files of the group that are not shown, and why
+    left_out: tuple[str, ...] = ()  # directories of the host that its group asks for and does not have, and why
+    lost: tuple[Exchanged, ...] = ()  # those that were exchanged while it was made
     work: str | None = None  # which directory `work/` was when it was mounted
     shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
 
