@@ -9,16 +9,18 @@ import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from conftest import Ground, beside
 
+from clawd import faults
 from clawd.config.group import Mount as Asked
 from clawd.config.home import Home
 from clawd.resources import shipped
 from clawd.sandbox.mounts import Mounts, Verdict
-from clawd.sandbox.protocol import Mount
+from clawd.sandbox.protocol import Exchanged, Mount
 from clawd.trust import Role
 
 AGENT = 64_001
@@ -318,7 +320,7 @@ def broken(file: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "others can write", lambda: file.chmod(0o620)
     yield "others can write", lambda: file.parent.chmod(0o777)
     yield "link", lambda: (file.rename(file.with_name("other")), file.symlink_to("other"))
-    yield "plain file", lambda: (file.unlink(), file.mkdir())
+    yield "a directory", lambda: (file.unlink(), file.mkdir())
     yield "plain file", lambda: (file.unlink(), os.mkfifo(file))
     if os.geteuid() == 0:
         yield "another user", lambda: os.chown(file, AGENT, AGENT)
@@ -471,3 +473,111 @@ def test_a_user_without_the_rights_is_told_how_to_have_them(machine: Machine) ->
     assert "cannot write to" in told(0o755)
     assert told(0o777) == ""
     assert stat.S_IMODE(app.stat().st_mode) == 0o777
+
+
+# ── both backends show what was decided ──
+
+LISTEN = """
+import os, time
+open("up", "w").close()
+time.sleep(600)
+"""
+
+
+def shown(path: Path, name: str, writable: bool = False) -> Mount:
+    status = path.lstat()
+    return Mount(path, f"/mnt/{name}", writable, status.st_dev, status.st_ino)
+
+
+@pytest.fixture
+def tree(ground: Ground) -> Path:
+    """A directory with a repository, which every user may write to."""
+    root = ground.root / "tree"
+    subprocess.run(["git", "init", "-q", str(root)], check=True, timeout=60)
+    (root / ".git/hooks").mkdir(exist_ok=True)
+    (root / "file").write_text("text")
+    for each in (root, *root.rglob("*")):
+        each.chmod(0o777)
+    return root
+
+
+TRIES = """
+for f in ro/new ro/file rw/.git/hooks/post-commit rw/.git/config one rw/new rw/.git/new; do
+  (echo no >>/mnt/$f) 2>/dev/null && echo wrote $f; done
+for f in ro/file rw/.git rw/.git/hooks rw/.git/config; do mv /mnt/$f /mnt/rw/moved 2>/dev/null && echo moved $f; done
+for f in ro/file rw/.git/hooks rw/.git/config; do rm -rf /mnt/$f 2>/dev/null; [ -e /mnt/$f ] || echo removed $f; done
+mkdir /mnt/new 2>/dev/null && echo made
+mount --bind /mnt/rw /mnt/ro 2>/dev/null && echo mounted
+cat /mnt/ro/file; cat /mnt/one
+grep " /mnt/" /proc/self/mountinfo | cut -d " " -f 5-
+"""
+
+
+@pytest.mark.anyio
+async def test_mounts_are_what_they_were_decided_to_be(ground: Ground, tree: Path) -> None:
+    one = ground.root / "one"
+    one.write_text("single")
+    one.chmod(0o666)
+    laid = [(tree, "rw", True), (tree / ".git", "rw/.git", True), (tree / ".git/hooks", "rw/.git/hooks", False)]
+    laid += [(tree / ".git/config", "rw/.git/config", False), (tree, "ro", False), (one, "one", False)]
+    spec = replace(ground.spec(), mounts=tuple(shown(*each) for each in laid))
+    before = {path.name for path in Path("/mnt").iterdir()}
+    sandbox = await ground.start(LISTEN, spec)
+    for _ in range(2):  # a second command, for it is mounted anew under bubblewrap
+        done = await beside(sandbox, ["sh", "-c", TRIES])
+        said, table = done.stdout.decode().split("textsingle")
+        assert said.split() == ["wrote", "rw/new", "wrote", "rw/.git/new"], done
+    assert [
+        line.split()[1].split(",")[0]
+        for line in table.splitlines()
+        if line.split()[0] in ("/mnt/ro", "/mnt/one", "/mnt/rw/.git/hooks", "/mnt/rw/.git/config")
+    ] == ["ro"] * 4
+    assert "shared:" not in table and "master:" not in table, table
+    assert ground.image or all("nosuid" in line for line in table.splitlines()[1:]), table
+    assert {path.name for path in Path("/mnt").iterdir()} == before
+    assert (tree / "new").stat().st_uid == (ground.uid or os.geteuid())
+
+
+@pytest.fixture
+def exchange(ground: Ground, tree: Path) -> Callable[[], None]:
+    """Puts a link to a secret in the place of `tree`."""
+    secret = ground.root / "secret"
+    secret.mkdir()
+    (secret / "file").write_text("the secret")
+
+    def exchange() -> None:
+        tree.rename(ground.root / "aside")
+        tree.symlink_to(secret)
+
+    return exchange
+
+
+@pytest.mark.anyio
+async def test_what_is_exchanged_between_check_and_start_is_never_seen(
+    ground: Ground, tree: Path, exchange: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = "created" if ground.image else "checked"
+    spec = replace(ground.spec(), mounts=(shown(tree, "tree"),))
+    monkeypatch.setattr(faults, "passing", lambda point: exchange() if point == moment else None)
+    agent = ground.agent("", spec.run)
+    (agent / "runner.py").write_text("open('/group/work/got', 'w').write(open('/mnt/tree/file').read())")
+    monkeypatch.setattr(ground, "agent", lambda *_: agent)
+    with pytest.raises(Exchanged) as raised:
+        await ground.start("", spec)
+    assert raised.value.mount.target == "/mnt/tree" and tree.is_symlink()
+    if not ground.image:  # a container's runner is ours, and waits for its hello
+        assert not (spec.work / "got").exists()
+
+
+@pytest.mark.anyio
+async def test_what_is_exchanged_before_a_command_is_never_seen(
+    ground: Ground, tree: Path, exchange: Callable[[], None]
+) -> None:
+    sandbox = await ground.start(LISTEN, replace(ground.spec(), mounts=(shown(tree, "tree"),)))
+    exchange()
+    if ground.image:  # it goes into the very same container
+        assert (await beside(sandbox, ["cat", "/mnt/tree/file"])).stdout == b"text"
+    else:
+        with pytest.raises(Exchanged):
+            await beside(sandbox, ["sh", "-c", "cat /mnt/tree/file >/group/work/got"])
+        assert not (ground.spec().work / "got").exists()
