@@ -7,7 +7,7 @@ import json
 import pytest
 
 from .conftest import CANARY, Stage
-from .upstream import Upstream, answer, echo
+from .upstream import Upstream, echo
 
 pytestmark = pytest.mark.anyio
 
