@@ -222,14 +222,12 @@ class HostServer:
         return await self._of_turn(request, int(number), verb, query)
 
     def _inner(self, outer: Connection) -> Inner:
-        """What speaks HTTP in a tunnel that `outer` becomes: it was admitted and counted with that."""
+        """What speaks HTTP in a tunnel that `outer` becomes."""
 
         def inner(handler: Handler) -> Connection:
-            async def handle(request: web.BaseRequest) -> web.StreamResponse:
-                connection = cast(Connection, request.protocol)
-                return await self._answer(request, connection, lambda: connection.wait(lambda: handler(request)))
-
-            return outer.inner(handle)
+            return outer.inner(
+                lambda request: self._answer(request, cast(Connection, request.protocol), lambda: handler(request))
+            )
 
         return inner
 

@@ -40,7 +40,7 @@ def free_port() -> int:
 
 
 class StandInGateway:
-    """Answers each request with its own first line. `/svc/wait` waits, for ever; a tunnel opens without TLS."""
+    """Refuses each request with its own first line. `/svc/wait` waits, for ever; a tunnel opens without TLS."""
 
     def __init__(self) -> None:
         self.served: list[str] = []
@@ -65,7 +65,7 @@ class StandInGateway:
                 await anyio.sleep_forever()
             finally:
                 self.ended += 1
-        return web.json_response({"schema": 1, "error": "served", "message": self.served[-1]})
+        return web.json_response({"schema": 1, "error": "served", "message": self.served[-1]}, status=403)
 
     async def _tunnel(self, request: web.BaseRequest, inner: Any) -> web.StreamResponse:
         transport, protocol = request.transport, inner(self._answer)

@@ -515,7 +515,7 @@ async def test_a_request_in_a_tunnel_ends_with_its_client_and_a_tunnel_with_the_
         reader, writer = await asyncio.open_unix_connection(str(stage.socket))
         writer.write(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        for error, status in ((None, b"200"), (StorageError("the disk is full"), b"503"), (RuntimeError("x"), b"500")):
+        for error, status in ((None, b"403"), (StorageError("the disk is full"), b"503"), (RuntimeError("x"), b"500")):
             stage.gateway.error = error
             writer.write(b"GET /inside HTTP/1.1\r\nHost: a\r\n\r\n")
             head = await reader.readuntil(b"\r\n\r\n")
