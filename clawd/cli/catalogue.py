@@ -175,6 +175,16 @@ _BUILT = (
         (_IN_GROUP, _argument("command", nargs="...", metavar="-- CMD…", help="its exit code is ours")),
         failure=125,
     ),
+    Command(
+        ("mounts", "check"),
+        "whether a group could be shown a directory, and why not",
+        "mounts:check",
+        (
+            _argument("path", metavar="PATH", help="a directory of this machine"),
+            _argument("--rw", action="store_true", help="to be written to"),
+            _argument("--group", metavar="G", help="beside what this and the other groups have"),
+        ),
+    ),
     Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),
     Command(
         ("service", "install"),
@@ -187,7 +197,6 @@ _BUILT = (
 
 _LATER = {
     "gateway": "services audit check",
-    "mounts": "check",
     "budget": "show raise",
     "context": "show decide run compact handoff status expand signal export calibrate",
     "usage": "",

@@ -39,6 +39,7 @@ CONTRACT = {
     "session list": "[{session, group, file, messages, bytes, updated}]",
     "session show": "[{role, ts, content, tool_calls?, tool_call_id?, turn?}]",
     "session check": "{ok, file, messages, repaired, errors[]}",
+    "mounts check": "{allow, mode|null, real, rule, reason}",
     "sandbox list": "[{group, run, backend, state, id, limits, since}]",
 }
 MESSAGE_STATES = [
@@ -63,7 +64,7 @@ BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
 NOT_YET = """gateway services | gateway audit | gateway check --group G GET http://x | budget show
-budget raise G --usd 1 --for DAY | mounts check /x | context show | usage | usage --by group | channels list
+budget raise G --usd 1 --for DAY | context show | usage | usage --by group | channels list
 channels test telegram | pair | people list | people grant P member | people revoke P | approvals list
 approvals show 1 | approvals approve 1 | approvals deny 1 | schedule list | schedule add | schedule show X
 schedule run X | schedule pause X | schedule resume X | schedule remove X | schedule history | schedule next daily
@@ -179,6 +180,7 @@ LOOKS = {
     "session check": "session check terminal:play",
     "sandbox list": "sandbox list",
     "config check": "config check",
+    "mounts check": "mounts check /nowhere",
     "doctor": "doctor",
 }
 Done = subprocess.CompletedProcess[str]
@@ -225,7 +227,7 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
         yield Life(make())
 
 
-CODES = {"doctor": 1}  # a group's work/ is a link
+CODES = {"doctor": 1, "mounts check": 1}  # a group's work/ is a link; it is not allowed
 
 
 def printed(done: Done, code: int = 0) -> Any:
