@@ -240,7 +240,9 @@ class Stage:
     async def close(self) -> None:
         for client in self._clients:
             client.abort()
-        await asyncio.sleep(0)
+        with anyio.move_on_after(2):
+            while any(http.connections for _, http in self._servers):
+                await anyio.sleep(0.005)
         for server, http in self._servers:
             server.close()
             http.pre_shutdown()
