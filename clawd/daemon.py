@@ -26,7 +26,7 @@ from clawd.channel import Adapter, AdapterFactory
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
-from clawd.config.home import Home, runtime_directory
+from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
 from clawd.config.store import group_folder_store
 from clawd.context.compose import Composer
@@ -47,6 +47,7 @@ from clawd.locks import HomeLock
 from clawd.model import Incoming
 from clawd.sandbox.choose import choose_backend
 from clawd.sandbox.image import image_for
+from clawd.sandbox.mounts import Mounts
 from clawd.sandbox.protocol import SandboxLimits
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
@@ -208,6 +209,15 @@ class Daemon:
             self._wrong,
             lambda group: self.config.for_group(group).timezone,
             self.gate.bundle,
+            Mounts(
+                home,
+                os.environ,
+                runtime_directory(dict(os.environ)),
+                lambda group: self.config.group(group).mounts,
+                lambda: group_folders(home),
+                self.config.current.sandbox.docker_host,
+                lambda what: signals.emit(News("trouble", data={"what": what})),
+            ),
         )
         self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self._tell_soon)
         self.dispatcher.runs.check_room = self.upkeep.check_room

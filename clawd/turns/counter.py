@@ -173,12 +173,16 @@ class Counter:
             if not await self._dispatcher.awake(run):
                 return None
             engine = self._composer.engine(run.group)
-            claim = await self._ledger.do(lambda tx: turns.claim(tx, run.id, run.group, worker, self._now(), engine))
+            within = run.spec.within
+            claim = await self._ledger.do(
+                lambda tx: turns.claim(tx, run.id, run.group, worker, self._now(), engine, within)
+            )
         except BaseException:
             run.maybe = True
             raise
         if claim is None:
             run.blocked = bool(run.live)
+            run.maybe = run.maybe or not (run.blocked or await self._dispatcher.runs.fits(run))
             return None
         faults.passing("claimed")
         if claim.more:

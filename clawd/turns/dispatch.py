@@ -197,6 +197,8 @@ class Dispatcher:
             if not run.gone.is_set():
                 self._hold(run.group, error)
             return False
+        if not run.ending and not await self.runs.fits(run):  # the next turn must be shown other directories
+            run.ending = True
         return not run.ending
 
     async def close(self, grace: float, *, keep: bool = False) -> None:

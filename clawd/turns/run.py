@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from clawd.sandbox.protocol import RunSpec, Sandbox
+from clawd.sandbox.protocol import Exchanged, RunSpec, Sandbox
 from clawd.trust import Role
 from clawd.turns.desk import Control
 from clawd.turns.leases import LiveTurn
@@ -62,6 +62,8 @@ class Run:
     commands: dict[str, Command] = field(default_factory=dict)  # those of `exec` that run, by the hash of their token
     tainting: anyio.Lock = field(default_factory=anyio.Lock)
     refused: tuple[str, ...] = ()  # files of the group that are not shown, and why
+    left_out: tuple[str, ...] = ()  # directories of the host that its group asks for and does not have, and why
+    lost: tuple[Exchanged, ...] = ()  # those that were exchanged while it was made
     work: str | None = None  # which directory `work/` was when it was mounted
     trusts: bool = False  # it was given the certificates for what it reaches through the gateway
     shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
