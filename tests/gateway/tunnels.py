@@ -56,6 +56,8 @@ class Stand:
 
     async def inside(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path
+        if request.method == "CONNECT":
+            raise web.HTTPBadRequest(text='"malformed"', headers={"Connection": "close"})
         if path == "/echo":
             response = web.StreamResponse()
             await response.prepare(request)
