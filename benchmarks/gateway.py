@@ -2,13 +2,15 @@
 client that asks the upstream itself. The services have a credential, so that answers are searched for it.
 
 Requests a second and the time that is added to one, by a route to http and to https and through a tunnel; the memory
-that a stream of 100 MB takes; how late an event of a stream arrives.
+that a stream of 100 MB takes; how late an event of a stream arrives. Connections that ask as fast as they can measure
+how much a gateway can do, and then wait for each other; what is added to a request is seen where there is room.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import secrets
 import ssl
@@ -25,7 +27,7 @@ from typing import Any, cast
 
 from benchmarks.figures import Figure, figure
 
-REQUESTS, WARM_UP, SIZE, EVENTS = 3000, 300, 100 << 20, 200
+REQUESTS, WARM_UP, SIZE, EVENTS, PAUSE = 3000, 300, 100 << 20, 200, 0.05
 TOKEN = "claw-" + secrets.token_urlsafe(32)
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Opener = Callable[[], Awaitable[Streams]]
@@ -62,15 +64,18 @@ class _Bench:
             ("https route", self._secure, self._socket, "/svc/secure"),
             ("CONNECT", self._secure, self._tunnel, ""),
         ]
-        for connections in (1, 16):
+        for connections, pause in ((1, 0.0), (16, 0.0), (16, PAUSE)):
             for what, direct, through, prefix in roads:
-                base, alone = await self._ask(direct, "", connections)
-                taken, rate = await self._ask(through, prefix, connections)
+                base, alone = await self._ask(direct, "", connections, pause)
+                taken, rate = await self._ask(through, prefix, connections, pause)
                 where = f"{what}, {connections} connection{'s' * (connections > 1)}"
+                where += f", {rate:.0f} requests/s" if pause else ", flat out" * (connections > 1)
                 added = [each - statistics.median(base) for each in taken]
-                made.append(figure(f"added by the gateway, {where}", added, "ms", goal=0.5))
-                made.append(figure(f"through the gateway, {where}", [rate], "requests/s"))
-                made.append(figure(f"without it, {where}", [alone], "requests/s"))
+                goal = 0.5 if pause or connections == 1 else None
+                made.append(figure(f"added by the gateway, {where}", added, "ms", goal))
+                if not pause:
+                    made.append(figure(f"through the gateway, {where}", [rate], "requests/s"))
+                    made.append(figure(f"without it, {where}", [alone], "requests/s"))
         for what, through, prefix in (
             ("down, http route", self._socket, "/svc/plain"),
             ("down, CONNECT", self._tunnel, ""),
@@ -122,14 +127,17 @@ class _Bench:
 
     # ---- measures
 
-    async def _ask(self, opener: Opener, prefix: str, connections: int) -> tuple[list[float], float]:
-        """Milliseconds of each request, and requests a second."""
+    async def _ask(self, opener: Opener, prefix: str, connections: int, pause: float) -> tuple[list[float], float]:
+        """Milliseconds of each request, and requests a second. Each connection rests for `pause` seconds, more or
+        less, before it asks."""
         request = self._head("GET", "/small", prefix)
         taken: list[float] = []
 
         async def client(streams: Streams, times: int) -> None:
             reader, writer = streams
             for _ in range(times):
+                if pause:
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 began = time.perf_counter()
                 writer.write(request)
                 await _answer(reader)

@@ -57,7 +57,9 @@ class Stand:
     async def inside(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path
         if request.method == "CONNECT":
-            raise web.HTTPBadRequest(text='"malformed"', headers={"Connection": "close"})
+            refusal = web.Response(status=400, text='"malformed"')
+            refusal.force_close()
+            return refusal
         if path == "/echo":
             response = web.StreamResponse()
             await response.prepare(request)
