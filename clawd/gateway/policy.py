@@ -294,7 +294,8 @@ def _unreachable(target: Target, grants: Grants) -> Verdict:
         return Verdict(False, "scheme", f"{name} is not reached by {target.scheme}://", name, hint=f"use {scheme}://")
     if grammar.is_address(host):
         return Verdict(False, "address_not_allowed", f"{host} is an address, and no granted service names it")
-    if other := _select(target, grants.others):
+    other = _select(target, grants.others)
+    if other is not None and all(rule != "*" for rule, _ in other.hosts):
         return _not_granted(other.name, grants)
     hint = f'a service with hosts = ["{host}"] in config.toml, and its name in grants'
     return Verdict(False, "not_granted", f"no granted service has the host {host}", hint=hint)

@@ -89,7 +89,7 @@ async def test_tools_pass_and_the_turn_protocol_does_not(stage: Stage) -> None:
         assert stage.sent == [("text", "through", None, None)]
         big = {"schema": 1, "arguments": {"text": "x" * 250_000}}
         assert (await get("/host/v1/tools/send_message", big, TOKEN))[0] == 200
-        assert (await get("/svc/anything"))[1]["error"] == "not_built"
+        assert (await get("/svc/anything"))[1]["error"] == "served"
 
 
 async def test_a_daemon_that_is_away_is_said(stage: Stage) -> None:

@@ -40,6 +40,7 @@ CONTRACT = {
     "session show": "[{role, ts, content, tool_calls?, tool_call_id?, turn?}]",
     "session check": "{ok, file, messages, repaired, errors[]}",
     "sandbox list": "[{group, run, backend, state, id, limits, since}]",
+    "gateway services": "[{service, granted_to[{group, for, credential}], credential, hosts[], base_url|null}]",
 }
 MESSAGE_STATES = [
     "received",
@@ -62,7 +63,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """gateway services | gateway audit | gateway check --group G GET http://x | budget show
+NOT_YET = """gateway audit | budget show
 budget raise G --usd 1 --for DAY | mounts check /x | context show | usage | usage --by group | channels list
 channels test telegram | pair | people list | people grant P member | people revoke P | approvals list
 approvals show 1 | approvals approve 1 | approvals deny 1 | schedule list | schedule add | schedule show X
@@ -178,6 +179,7 @@ LOOKS = {
     "session show": "session show terminal:play",
     "session check": "session check terminal:play",
     "sandbox list": "sandbox list",
+    "gateway services": "gateway services",
     "config check": "config check",
     "doctor": "doctor",
 }
