@@ -10,6 +10,7 @@ Importing this module imports aiohttp and cryptography: a daemon does so with it
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class Gateway:
         self._lookup = lookup or address.SystemLookup()
         self._counts = Counts(clock)
         self._upstreams = Upstreams(self._addresses)
-        self._forms: dict[tuple[str, str | None], Forms] = {}
+        self._forms: dict[bytes, Forms] = {}  # by a hash of the credential: nothing here shows it
         for name in ("access", "client", "internal", "websocket"):  # they would write down what passes through
             logging.getLogger(f"aiohttp.{name}").disabled = True
 
@@ -263,11 +264,12 @@ class Gateway:
             raise Refusal("no_credential", error.message, 503, hint=error.hint) from error
 
     def _forms_of(self, secret: str, user: str | None) -> Forms:
-        forms = self._forms.get((secret, user))
+        key = hashlib.sha256(f"{user}\0{secret}".encode("utf-8", "surrogatepass")).digest()
+        forms = self._forms.get(key)
         if forms is None:
             while len(self._forms) >= _MOST_FORMS:
                 del self._forms[next(iter(self._forms))]
-            forms = self._forms[secret, user] = Forms(forms_of(secret, user))
+            forms = self._forms[key] = Forms(forms_of(secret, user))
         return forms
 
     async def _addresses(self, to: Destination) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ Addresses = Callable[[Destination], Awaitable[list[str]]]
 
 _CONNECT_S = 15.0
 _CONNECTIONS = 256  # at a time, for one group and service
+_CHECKED_S = 5.0  # the addresses of this host change seldom
 _LARGEST_HEADERS = 32 << 10
 
 if HttpRequestParser is HttpRequestParserPy:
@@ -47,6 +49,7 @@ class NotUpgraded(Exception):
 class _Client:
     service: Granted
     session: aiohttp.ClientSession
+    checked: dict[str, float]  # hosts that are addresses, and until when they need not be looked at again
 
 
 class Upstreams:
@@ -63,20 +66,25 @@ class Upstreams:
         dialled."""
         service = destination.service
         key = (group, service.name, destination.scheme)
-        if grammar.is_address(destination.host):  # aiohttp resolves none, but dials them as they are
-            await self._addresses(destination)
         client = self._clients.get(key)
         if client is not None and (client.service is service or client.service == service):
+            await self._checked(client, destination)
             return client.session
         context = await self._context(service)
         client = self._clients.get(key)  # another may have been here meanwhile
-        if client is not None and client.service == service:
-            return client.session
-        if client is not None:
-            self._retire(client.session)
-        session = self._open(service, destination.scheme, context)
-        self._clients[key] = _Client(service, session)
-        return session
+        if client is None or client.service != service:
+            if client is not None:
+                self._retire(client.session)
+            client = self._clients[key] = _Client(service, self._open(service, destination.scheme, context), {})
+        await self._checked(client, destination)
+        return client.session
+
+    async def _checked(self, client: _Client, destination: Destination) -> None:
+        """aiohttp resolves names alone: an address is looked at here."""
+        host = destination.host
+        if grammar.is_address(host) and client.checked.get(host, 0.0) < (now := time.monotonic()):
+            await self._addresses(destination)
+            client.checked[host] = now + _CHECKED_S
 
     def _open(self, service: Granted, scheme: Scheme, context: ssl.SSLContext) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(

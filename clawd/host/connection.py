@@ -39,7 +39,7 @@ class Patience:
     idle: float = 120.0
 
 
-class TooSlow(web.RequestPayloadError):
+class TooSlow(web.RequestPayloadError, TimeoutError):
     """A body that came to a halt: 408."""
 
 

@@ -11,8 +11,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPResponse
-from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,7 +58,7 @@ class Run:
     run: str
     group: str
     tokens: dict[str, str]
-    live: Road | None = Road(Role.OWNER, 1)
+    live: Road | None = field(default_factory=lambda: Road(Role.OWNER, 1))
     taints: list[float] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
@@ -135,39 +133,27 @@ class Client:
 
     async def answer(self, method: str = "GET") -> Answer:
         """A whole answer. Raises IncompleteReadError when it is broken off."""
-        head = await self.head()
-        parsed = _parse(head, method)
+        lines = (await self.head()).decode("latin-1").split("\r\n")
+        status = int(lines[0].split(" ")[1])
+        headers = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines[1:] if line)]
+        found = {name.lower(): value for name, value in headers}
         body = b""
-        if method != "HEAD" and parsed.status not in (204, 304) and parsed.status >= 200:
+        if method != "HEAD" and status not in (204, 304) and status >= 200:
             with anyio.fail_after(30):
-                if parsed.getheader("Transfer-Encoding") == "chunked":
+                if found.get("transfer-encoding") == "chunked":
                     while size := int(await self.reader.readuntil(b"\r\n"), 16):
                         body += await self.reader.readexactly(size)
                         assert await self.reader.readexactly(2) == b"\r\n"
                     assert await self.reader.readexactly(2) == b"\r\n", "trailers"
-                elif (length := parsed.getheader("Content-Length")) is not None:
-                    body = await self.reader.readexactly(int(length))
+                elif "content-length" in found:
+                    body = await self.reader.readexactly(int(found["content-length"]))
                 else:
                     body = await self.reader.read()
         self.raw += body
-        return Answer(parsed.status, parsed.getheaders(), body, self.raw)
+        return Answer(status, headers, body, self.raw)
 
     def abort(self) -> None:
         self.writer.transport.abort()
-
-
-class _Bytes:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, *_: object) -> BytesIO:
-        return BytesIO(self._data)
-
-
-def _parse(head: bytes, method: str) -> HTTPResponse:
-    response = HTTPResponse(cast(Any, _Bytes(head)), method=method)
-    response.begin()
-    return response
 
 
 class Stage:
@@ -253,7 +239,10 @@ class Stage:
 
     async def close(self) -> None:
         for client in self._clients:
-            client.writer.close()
+            client.abort()
+        with anyio.move_on_after(2):
+            while any(http.connections for _, http in self._servers):
+                await anyio.sleep(0.005)
         for server, http in self._servers:
             server.close()
             http.pre_shutdown()

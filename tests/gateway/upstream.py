@@ -25,6 +25,7 @@ import struct
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -476,7 +477,8 @@ class Authority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         if newest < ssl.TLSVersion.TLSv1_2:
             context.set_ciphers("ALL:@SECLEVEL=0")
-        context.minimum_version, context.maximum_version = oldest, newest
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            context.minimum_version, context.maximum_version = oldest, newest
         context.load_cert_chain(file)
         return context
 

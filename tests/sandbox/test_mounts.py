@@ -19,8 +19,10 @@ from clawd import faults
 from clawd.config.group import Mount as Asked
 from clawd.config.home import Home
 from clawd.resources import shipped
+from clawd.sandbox import recipe
 from clawd.sandbox.mounts import Mounts, Verdict
-from clawd.sandbox.protocol import Exchanged, Mount
+from clawd.sandbox.probe import survey
+from clawd.sandbox.protocol import Exchanged, Mount, RunSpec
 from clawd.trust import Role
 
 AGENT = 64_001
@@ -581,3 +583,16 @@ async def test_what_is_exchanged_before_a_command_is_never_seen(
         with pytest.raises(Exchanged):
             await beside(sandbox, ["sh", "-c", "cat /mnt/tree/file >/group/work/got"])
         assert not (ground.spec().work / "got").exists()
+
+
+def test_what_is_mounted_later_does_not_show_inside(tmp_path: Path) -> None:
+    """Where the host's mounts are shared, as systemd makes them."""
+    host = survey("test", shipped("containers/agent"))
+    assert host.private, "unshare is part of util-linux, as prlimit is"
+    look = ["grep", "-c", "shared:\\|master:", "/proc/self/mountinfo"]
+    line = ["unshare", "--mount", "--propagation", "shared", *host.private, *look]
+    if os.geteuid():
+        line = ["unshare", "--user", "--map-root-user", *line[1:]]
+    assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=False).stdout == "0\n"
+    spec = RunSpec("r", "main", None, *([tmp_path] * 5), mounts=(shown(tmp_path, "x"),))
+    assert recipe.command(spec, host, ["x"], 3, 4, None)[: len(host.private)] == list(host.private)
