@@ -246,5 +246,5 @@ def _raw(status: str, body: bytes) -> bytes:
 
 _TOO_SLOW = _raw(
     "408 Request Timeout",
-    b'{"schema":1,"error":"too_slow","rule":"too_slow","message":"the head of the request came too slowly","hint":null}',
+    b'{"schema":1,"error":"too_slow","rule":"too_slow","message":"a request\'s head came too slowly","hint":null}',
 )

@@ -361,9 +361,8 @@ def upgrades() -> Iterator[Case]:
     yield left("22 refused by the upstream", text, 404)
     text = head("22 allowed", "GET /svc/ws/talk HTTP/1.1", AUTH, *websocket, close=False)
     hello = "\x81\x85\x00\x00\x00\x00hello"  # masked with zeros
-    yield Case(
-        "22 allowed", ({"send": text}, {"read": "GET"}, {"send": hello}, {"frame": 7}, {"drop": 0}), ((101, UP),), 1
-    )
+    steps = ({"send": text}, {"read": "GET"}, {"send": hello}, {"frame": 7}, {"drop": 0})
+    yield Case("22 allowed", steps, ((101, UP),), 1, (("allow", "aborted", 101),))
     text = head("22 without a token", "GET /svc/ws/talk HTTP/1.1", *websocket, close=False)
     yield left("22 without a token", text, 403, "no_token")
     h2c = ("Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA", "Connection: Upgrade, HTTP2-Settings")
@@ -382,7 +381,11 @@ def services() -> Iterator[Case]:
     yield route("10 echo", "tool/v1/echo", 200)
     yield route("10 echo in pieces", "tool/v1/pieces", 200)
     yield route("10 echo in a trailer", "tool/v1/trailer", 200)
-    yield replace(route("10 compressed", "tool/v1/gzip", 502, "upstream_encoding"), arrives=1)
+    yield replace(
+        route("10 compressed", "tool/v1/gzip", 502, "upstream_encoding"),
+        arrives=1,
+        lines=(("allow", "upstream_encoding", 502),),
+    )
     yield route("29 cookies", "tool/v1/cookies", 200)
     yield route("24 a body of the largest size", "POST limits/x", 200, body="x" * 1000)
     yield route("24 a larger body", "POST limits/x", 413, "too_large", body="x" * 1001)
@@ -396,8 +399,10 @@ def services() -> Iterator[Case]:
     yield route("37 a key of two lines", "lines/x", 503, "no_credential")
     for name in ("wrong", "expired", "unknown", "old"):
         host, case = f"{name}.example.org", f"35 {name}"
-        yield tunnel(case, f"{host}:443", (inside(case, "GET /", host), 502, "upstream_certificate"))
-    yield route("25 an upstream that dies", "tool/v1/dies", 200)
+        text = inside(case, "GET /", host)
+        lines = (("allow", "granted", 200), ("allow", "upstream_certificate", 502))
+        yield tunnel(case, f"{host}:443", (text, 502, "upstream_certificate"), lines=lines)
+    yield route("25 an upstream that dies", "tool/v1/dies", 200, lines=(("allow", "upstream", 200),))
 
 
 def tunnels() -> Iterator[Case]:
