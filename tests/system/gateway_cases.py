@@ -435,8 +435,17 @@ def late() -> Iterator[Case]:
     """23: those that let the gateway wait, played beside all others."""
     text = f"GET /svc/{MESSAGES} HTTP/1.1\r\nHost: x\r\nX-Slow: "
     yield Case("23 a head that does not end", ({"send": text}, {"read": "GET"}), ((408, "too_slow"),), slow=True)
-    short = head("23 a body that does not come", f"POST /svc/{MESSAGES} HTTP/1.1", AUTH, "Content-Length: 10") + "abc"
-    yield Case("23 a body that ends early", ({"send": short}, {"shut": 0}, {"read": "POST"}), (), slow=True)
+
+
+def beside() -> Iterator[Case]:
+    """Those that a command beside the runner plays, which has a token of its own."""
+    yield route("exec: route", MESSAGES, 200)
+    yield route("exec: over the socket itself", MESSAGES, 200, via="unix")
+    yield tunnel("exec: tunnel", f"{API}:443", (inside("exec: tunnel", "GET /v1/messages", API), 200, UP))
+    yield route("exec: no token", MESSAGES, 403, "no_token", bare=True)
+    yield route("exec: one that ended", MESSAGES, 403, "no_token", "X-Api-Key: {dead}", bare=True)
+    yield route("exec: another run's", MESSAGES, 403, "cross_group_token", "X-Api-Key: {foreign}")
+    yield route("exec: ungranted", "openrouter/v1/models", 403, "not_granted")
 
 
 def own_address() -> str:
