@@ -168,7 +168,7 @@ class Gateway:
             pass  # it was allowed, and then an upstream failed, or it became too much
         else:
             entry.verdict = "deny"
-        if entry.verdict == "deny" and refusal.rule != "no_turn":
+        if (entry.verdict == "deny" and refusal.rule != "no_turn") or refusal.rule in ALARMING:
             where = entry.service or entry.host or "the gateway"
             sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {refusal.message}"
             if refusal.rule in ALARMING:

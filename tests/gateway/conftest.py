@@ -194,7 +194,13 @@ class Stage:
         http, loop = web.Server(handle), asyncio.get_running_loop()
 
         def connect() -> Connection:
-            options = {"loop": loop, "tcp_keepalive": False, "access_log": None, "auto_decompress": False}
+            options = {
+                "loop": loop,
+                "tcp_keepalive": False,
+                "access_log": None,
+                "auto_decompress": False,
+                "lingering_time": 0.2,
+            }
             return Connection(http, lambda _: None, patience=Patience(), **options)
 
         server = await loop.create_unix_server(connect, str(self.path(caller)), backlog=400)
