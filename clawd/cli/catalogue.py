@@ -191,6 +191,16 @@ _BUILT = (
             ),
         ),
     ),
+    Command(
+        ("mounts", "check"),
+        "whether a group could be shown a directory, and why not",
+        "mounts:check",
+        (
+            _argument("path", metavar="PATH", help="a directory of this machine"),
+            _argument("--rw", action="store_true", help="to be written to"),
+            _argument("--group", metavar="G", help="beside what this and the other groups have"),
+        ),
+    ),
     Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),
     Command(
         ("service", "install"),
@@ -203,7 +213,6 @@ _BUILT = (
 
 _LATER = {
     "gateway": "audit",
-    "mounts": "check",
     "budget": "show raise",
     "context": "show decide run compact handoff status expand signal export calibrate",
     "usage": "",

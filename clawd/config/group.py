@@ -7,20 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from clawd.config.schema import (
-    Binding,
-    Budget,
-    Config,
-    MemoryTable,
-    Mode,
-    ModelTable,
-    Positive,
-    RoleName,
-    SandboxTable,
-    Table,
-    Zone,
-)
+from clawd.config.schema import Budget, Config, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
+from clawd.config.values import Binding, Mode, Positive, RoleName, Table, Zone
 
 
 class Grant(Table):

@@ -52,7 +52,12 @@ def load_group(home: Home, folder: str) -> GroupConfig:
 
 def parse_group(text: str, name: str = "group.toml") -> GroupConfig:
     """The text of a `group.toml`. Raises ConfigError, which calls the file `name`."""
-    return _validated(GroupConfig, _parse(name, text), name, text, {})
+    return parse(GroupConfig, text, name)
+
+
+def parse(model: type[Model], text: str, name: str) -> Model:
+    """The text of a file that `model` describes. Raises ConfigError, which calls it `name`."""
+    return _validated(model, _parse(name, text), name, text, {})
 
 
 def check_file(path: Path) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from clawd.config.grammar import service_name
 
 if TYPE_CHECKING:
-    from clawd.config.schema import Config, Service
+    from clawd.config.schema import Config
+    from clawd.config.service import Service
 
 PRESETS: dict[str, dict[str, Any]] = {
     "anthropic": {
@@ -102,6 +103,6 @@ def services(config: Config) -> dict[str, Service]:
 
 @lru_cache(maxsize=1)
 def _presets() -> dict[str, Service]:
-    from clawd.config.schema import Service
+    from clawd.config.service import Service
 
     return {name: Service.model_validate(preset) for name, preset in PRESETS.items()}

@@ -1,116 +1,28 @@
-"""What `config.toml` may say. Every table of the contract is here; this is its reference (`group`: of `group.toml`).
+"""What `config.toml` may say. Every table of the contract is here or in `service`; this is its reference (`group`: of
+`group.toml`).
 
-Unknown keys are refused. A table whose room is not built yet is accepted: `group.not_built` names it, `doctor` says
-so. Sizes are bytes, written as numbers or "512m", "1g"; money is US dollars.
+Unknown keys are refused. A table whose room is not built yet is accepted: `group.not_built` names it, `doctor` says so.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from clawd.config import grammar
 from clawd.config.presets import laid
 from clawd.config.secrets import Secret
+from clawd.config.service import Inject as Inject
+from clawd.config.service import Service as Service
+from clawd.config.service import ServiceLimits as ServiceLimits
+from clawd.config.values import Binding as Binding
+from clawd.config.values import Count, Days, Dollars, Image, Package, Positive, Size, Table, Zone
+from clawd.config.values import Mode as Mode
+from clawd.config.values import RoleName as RoleName
+from clawd.config.values import check_zone as check_zone
 from clawd.model import EngineName
 
 SCHEMA = 1
-
-RoleName = Literal["owner", "admin", "member"]
-Mode = Literal["ro", "rw"]
-_CONNECTION = re.compile(
-    r"host|connection|keep-alive|content-(length|encoding)|transfer-encoding|te|trailer|upgrade|expect"
-    r"|(proxy|sec-websocket)-.*"
-)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def _size(value: object) -> object:
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?)(?:i?b)?\s*", value.lower())
-        if match is None:
-            raise ValueError('a size is a number of bytes, or like "512m" or "1g"')
-        return int(float(match[1]) * _UNITS[match[2]])
-    return value
-
-
-@lru_cache(maxsize=256)
-def check_zone(name: str) -> str:
-    """The same name. Raises ValueError when it is no time zone."""
-    from zoneinfo import ZoneInfo
-
-    try:
-        ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
-        raise ValueError(f'{name!r} is no time zone; write one like "Europe/Berlin" or "UTC"') from None
-    return name
-
-
-def _zone_name(value: object) -> object:
-    return check_zone(value) if isinstance(value, str) else value
-
-
-def _binding(value: str) -> str:
-    channel, colon, chat = value.partition(":")
-    if not (channel and colon and chat) or any(character.isspace() for character in value):
-        raise ValueError('a binding is "<channel>:<chat>", like "telegram:-100123"')
-    return value
-
-
-def _checked(check: Callable[[str], object]) -> AfterValidator:
-    """The value as it is, once `check` does not raise ValueError."""
-
-    def same(value: str) -> str:
-        check(value)
-        return value
-
-    return AfterValidator(same)
-
-
-def _method(value: str) -> None:
-    if not re.fullmatch(r"[A-Z]{1,20}(-[A-Z]{1,20})?", value) or value in ("CONNECT", "TRACE", "TRACK"):
-        raise ValueError(f'{value[:40]!a} is no method that can be let through; write one like "GET" or "POST"')
-
-
-def _file(value: str) -> None:
-    if not value.startswith(("/", "~/")):
-        raise ValueError("a file's path is absolute, or begins with ~/")
-
-
-def _injected_header(value: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", value):
-        raise ValueError("a header's name is of letters, digits, - and _")
-    if _CONNECTION.fullmatch(value.lower()):
-        raise ValueError(f"{value} belongs to the connection; no service takes its key there")
-
-
-# apt-get takes a trailing - for "remove": that ends no package's name.
-Package = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*[a-z0-9+]$", max_length=100)]
-# Docker's names of images: nothing else that its API's paths would take.
-Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+((\.|/|:|@|__?|-+)[A-Za-z0-9]+)*$", max_length=300)]
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0, le=1 << 60)]
-Days = Annotated[int, Field(ge=0, le=36_500)]
-Zone = Annotated[str, BeforeValidator(_zone_name)]
-Binding = Annotated[str, BeforeValidator(lambda value: _binding(value) if isinstance(value, str) else value)]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(gt=0)]
-Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Table(BaseModel):
-    """A table of TOML: known keys only, and no value of it in an error."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        hide_input_in_errors=True,
-        coerce_numbers_to_str=True,
-        populate_by_name=True,
-    )
 
 
 class Claw(Table):
@@ -170,102 +82,6 @@ class ModelTable(Table):
     """Engine "scripted": the transcript file, below the home or absolute."""
     agent: str | None = None
     """Engine "exec": the `[engines]` entry."""
-
-
-class Inject(Table):
-    header: Annotated[str, _checked(_injected_header)] | None = None
-    """The name of the header that carries the credential."""
-    bearer: bool = False
-    """`Authorization: Bearer <credential>`."""
-    basic: Annotated[str, Field(pattern=r"^[!-9;-~]{1,100}$")] | None = None
-    """The user name; the credential is the password of HTTP Basic."""
-    query: Annotated[str, Field(pattern=r"^[A-Za-z0-9._~-]{1,100}$")] | None = None
-    """The name of the query parameter."""
-
-    @model_validator(mode="after")
-    def _one(self) -> Inject:
-        if sum((self.header is not None, self.bearer, self.basic is not None, self.query is not None)) != 1:
-            raise ValueError("inject takes exactly one of header, bearer, basic, query")
-        return self
-
-
-class ServiceLimits(Table):
-    requests_per_minute: Positive | None = None
-    """Requests that a group may send in a minute."""
-    requests_per_turn: Positive | None = None
-    """Requests that one turn may send."""
-    bytes_per_turn: Size | None = None
-    """Bytes that one turn may take in."""
-    request_bytes: Size | None = None
-    """The largest request."""
-    response_bytes: Size | None = None
-    """The largest answer."""
-    tokens_per_day: Positive | None = None
-    """Tokens a day over all groups."""
-    usd_per_day: Dollars | None = None
-    """Dollars a day over all groups."""
-    idle_s: Positive | None = None
-    """Seconds without a byte after which an answer is given up."""
-    total_s: Positive | None = None
-    """Seconds after which an answer is given up."""
-
-
-# Of a service that is reached through the proxy alone: it is for looking things up.
-_LOOKING = ("GET", "HEAD")
-_LOOKED_UP = {"requests_per_turn": 300, "bytes_per_turn": 256 << 20}
-
-
-class Service(Table):
-    base_url: Annotated[str, _checked(grammar.base)] | None = None
-    """The service's address, reached from a sandbox as `/svc/<name>/`, and through the proxy."""
-    hosts: list[Annotated[str, _checked(grammar.host_rule)]] = []
-    """Further hosts, reached through the proxy: `name`, `*.name` for its subdomains, `*` for any, `name:port`."""
-    credential: Secret | None = None
-    """The key, by reference; it never enters a sandbox."""
-    inject: Inject | None = None
-    """How the credential is added to a request; without it as a bearer token."""
-    methods: Annotated[list[Annotated[str, _checked(_method)]], Field(min_length=1)] = ["GET", "HEAD", "POST"]
-    """Methods that are let through; without base_url GET and HEAD alone."""
-    paths: list[Annotated[str, _checked(grammar.path_rule)]] = []
-    """Paths that are let through, with all below them, by whole segments and counted from base_url; `*` stands for one
-    segment. Empty lets all through."""
-    websocket: bool = False
-    """Whether a request may become a WebSocket."""
-    allow_private: bool = False
-    """Whether the service may lie on this machine or a private network."""
-    limits: ServiceLimits = ServiceLimits()
-    """Limits of this service; without base_url a turn has 300 requests and 256 MB."""
-    ca: Annotated[str, _checked(_file)] | None = None
-    """A file of certificates to trust for this service alone."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or data.get("base_url") is not None:
-            return data
-        given = data.get("limits", {})
-        limits = {**_LOOKED_UP, **given} if isinstance(given, Mapping) else given
-        return {"methods": list(_LOOKING), **data, "limits": limits}
-
-    @model_validator(mode="after")
-    def _sound(self) -> Service:
-        if trouble := self.trouble(self.credential):
-            raise ValueError(trouble)
-        return self
-
-    def trouble(self, credential: Secret | None) -> str | None:
-        """Why the service cannot be used with this credential, None when it can."""
-        if self.base_url is None and not self.hosts:
-            return "a service has base_url, hosts or both"
-        if any(grammar.host_rule(entry)[0] == "*" for entry in self.hosts):
-            if credential is not None:
-                return 'hosts = ["*"] takes no credential: any host could read it'
-            if self.allow_private:
-                return 'hosts = ["*"] takes no allow_private: all of this network would be open'
-        cleartext = self.base_url is not None and grammar.base(self.base_url)[0] == "http"
-        if cleartext and credential is not None and not self.allow_private:
-            return "a credential goes over http:// to a private address alone: write https://, or allow_private = true"
-        return None
 
 
 class Telegram(Table):

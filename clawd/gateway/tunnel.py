@@ -1,14 +1,13 @@
 """A CONNECT that was allowed: its connection becomes TLS of our own, and what is inside is HTTP again.
 
 No byte passes through unseen: what a client sends before it was answered is refused, what is no TLS for the tunnel's
-own name ends it, and there is no second tunnel inside. However it ends, both protocols of the connection, the one
-outside and the one inside, are told so.
+own name ends it, and what is inside is the handler's to judge, a second CONNECT too. However it ends, both protocols of
+the connection, the one outside and the one inside, are told so.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -50,16 +49,13 @@ async def tunnel(
         outer.close()  # after the answer; nothing behind it is a request
         raise Malformed("early_bytes", f"nothing may be sent to {host} before the CONNECT is answered")
 
-    async def inside(each: web.BaseRequest) -> web.StreamResponse:
-        return refusal(host) if each.method == "CONNECT" else await handler(each)
-
     loop = asyncio.get_running_loop()
     relay = _Relay(loop.create_future())
     try:
         transport.write(_ESTABLISHED)
         status, secured = await _secure(transport, relay, context, seconds)
         if secured is not None:
-            relay.begin(cast(asyncio.Protocol, inner(inside)), secured)
+            relay.begin(cast(asyncio.Protocol, inner(handler)), secured)
             await relay.over
     finally:
         transport.abort()
@@ -125,11 +121,3 @@ class _Relay(asyncio.Protocol):
             self._inner.connection_lost(exc)
         if not self.over.done():
             self.over.set_result(None)
-
-
-def refusal(host: str) -> web.Response:
-    message = f"this is a tunnel to {host} already; there is none inside it"
-    body = {"schema": 1, "error": "malformed", "rule": "malformed", "message": message, "hint": None}
-    response = web.Response(status=400, body=json.dumps(body).encode(), content_type="application/json")
-    response.force_close()
-    return response

@@ -38,7 +38,7 @@ class Patience:
     idle: float = 120.0
 
 
-class TooSlow(web.RequestPayloadError):
+class TooSlow(web.RequestPayloadError, TimeoutError):
     """A body that came to a halt: 408."""
 
 
@@ -192,8 +192,8 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What cannot be parsed is the peer's defect: 400, and no byte of it in a log. An answer that has begun is never
-        ended as if it were whole."""
+        """What cannot be parsed is the peer's defect: 400, and no byte of it in a log. An answer that has begun is
+        never ended as if it were whole."""
         if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
             raise ConnectionResetError from exc
         if status >= 500:

@@ -14,12 +14,15 @@ from typing import Any
 from clawd.errors import LeaseLost, NotFound, UsageError
 from clawd.ledger import groups
 from clawd.ledger.db import Row, Transaction
-from clawd.model import Lease
-from clawd.trust import Role, lowest
+from clawd.model import Authority, Lease
+from clawd.trust import Role, at_least, lowest
 
 # Effects of one turn, by host tool: enough for any honest turn.
 QUOTAS = {"send_message": 20, "send_file": 10}
 MOST_STEPS, MOST_STEP_BYTES = 1000, 16 << 20  # of one turn: they are read whole, by its next attempt and its record
+
+
+_ANYBODY = Authority(Role.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,24 @@ def waiting_groups(tx: Transaction) -> list[str]:
     return [row["grp"] for row in rows]
 
 
-def claim(tx: Transaction, run: str, group: str, worker: int, now: str, engine: str | None = None) -> Claim | None:
+def next_role(tx: Transaction, group: str) -> Role:
+    """For whom the group's next turn will act, with what its work tree has fallen to."""
+    row, tree = next_claimable(tx, group), groups.get(tx, group).authority
+    return lowest([tree.role, Role(row["authority"])]) if row else tree.role
+
+
+def claim(
+    tx: Transaction,
+    run: str,
+    group: str,
+    worker: int,
+    now: str,
+    engine: str | None = None,
+    within: Authority = _ANYBODY,
+) -> Claim | None:
     """Hand out the next turn of the group to a worker of its run, or None when there is none that may start now.
-    `engine` is who is going to answer it.
+    `engine` is who is going to answer it; `within` is the lowest role that its sandbox may be lent to, and the trust of
+    what that shows.
 
     Turns run side by side only at equal authority: one of another authority waits until the run is empty, and nothing
     behind it is handed out, so that it cannot be starved. Raises LeaseLost when the run is over.
@@ -78,11 +96,18 @@ def claim(tx: Transaction, run: str, group: str, worker: int, now: str, engine: 
     if tx.one("SELECT 1 FROM run WHERE id = ? AND state <> 'gone'", run) is None:
         raise LeaseLost(f"run {run} is over")
     tree = groups.get(tx, group).authority
-    authority, taint = lowest([tree.role, Role(row["authority"])]), min(tree.taint, row["taint"])
-    live = tx.one("SELECT authority FROM turn WHERE run = ? AND state = 'claimed' LIMIT 1", run)
+    authority, taint = lowest([tree.role, Role(row["authority"])]), min(tree.taint, row["taint"], within.taint)
+    if not at_least(authority, within.role):
+        return None
+    live = tx.one(
+        "SELECT authority, MIN(taint) AS taint FROM turn WHERE run = ? AND state = 'claimed' GROUP BY run", run
+    )
     if live is not None and live["authority"] != authority:
         return None
+    taint = min(taint, live["taint"]) if live is not None else taint
     tx.move("turn", row["id"], "claim", run=run, worker=worker, claimed_at=now, authority=authority, taint=taint)
+    tx.execute("UPDATE run SET authority = ? WHERE id = ?", authority, run)
+    fall(tx, run, taint)  # those beside it see what it sees
     tx.execute(
         "UPDATE turn SET engine = ?, backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
         engine,
@@ -103,6 +128,15 @@ def claim(tx: Transaction, run: str, group: str, worker: int, now: str, engine: 
     tx.move("run", run, "take")
     more = next_claimable(tx, group) is not None
     return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]), more)
+
+
+def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None:
+    """Text of this trust has come into a run: its live turns fall to it, and the group's work tree with `tree`; else
+    that falls when they end."""
+    tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE run = ? AND state = 'claimed'", trust, run)
+    tx.execute("UPDATE run SET taint = MIN(taint, ?) WHERE id = ?", trust, run)
+    if tree and (row := tx.one("SELECT grp FROM run WHERE id = ?", run)) is not None:
+        groups.fall(tx, row["grp"], Role.OWNER, trust)
 
 
 def wakes(tx: Transaction, turn: int) -> list[dict[str, Any]]:

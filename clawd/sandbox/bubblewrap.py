@@ -17,12 +17,13 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
+from clawd import faults
 from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
 from clawd.sandbox import limits, probe, recipe, running
-from clawd.sandbox.directories import prepare
+from clawd.sandbox.directories import prepare, present, strange
 from clawd.sandbox.processes import Process, boot, process, seeing
-from clawd.sandbox.protocol import BackendName, LeftOver, RunSpec, Sandbox
+from clawd.sandbox.protocol import BackendName, Exchanged, LeftOver, RunSpec, Sandbox
 
 START_SECONDS = 30.0
 SWEEP_SECONDS = 10.0
@@ -50,6 +51,8 @@ class Bubblewrap:
         cgroup = None
         try:
             spec = await anyio.to_thread.run_sync(prepare, spec)
+            await anyio.to_thread.run_sync(present, spec)
+            faults.passing("checked")
             if host.kind == "cgroup":
                 cgroup = limits.Cgroup.of(host.holder.places, f"clawd-{self._install}-{spec.run}")
                 (spec.directory / _CGROUP_FILE).write_text("\n".join(map(str, cgroup.directories)))
@@ -108,6 +111,8 @@ class Bubblewrap:
                 first = process(json.loads(os.pread(info, 4096, 0))["child-pid"])
                 while first and not first.waiting():  # it ties its life first, then it only waits
                     await anyio.lowlevel.checkpoint()
+            if first and (mount := strange(first.pid, spec.mounts)):  # nothing of the agent has run yet
+                raise Exchanged(spec.group, mount)
             sandbox = running.BubblewrapSandbox(spec, host, self._agent, child, first, log, cgroup)
             with contextlib.suppress(OSError):  # it has ended already: `wait` tells
                 gate.sendall(b"\n")

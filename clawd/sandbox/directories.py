@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from clawd.errors import SandboxUnavailable
-from clawd.sandbox.protocol import RunSpec
+from clawd.sandbox.protocol import Exchanged, Mount, RunSpec, unchanged
 from clawd.sandbox.recipe import etc_files
 
 MOUNT_POINTS = ("work", "inbox", "skills")
@@ -83,3 +84,19 @@ def _shown(directory: Path, empty: Path) -> Path:
     except OSError:
         return empty
     return directory if directory.is_dir() else empty
+
+
+def present(spec: RunSpec) -> tuple[Mount, ...]:
+    """The mounts of the owner's directories, which lie where they were checked. Raises Exchanged."""
+    for mount in spec.mounts:
+        with contextlib.suppress(OSError):
+            if unchanged(mount, mount.source):
+                continue
+        raise Exchanged(spec.group, mount)
+    return spec.mounts
+
+
+def strange(pid: int, shown: Iterable[Mount]) -> Mount | None:
+    """Which mount of a sandbox, whose first process is `pid`, is not what it was checked to be. Raises OSError where
+    that cannot be seen, at present or at all."""
+    return next((mount for mount in shown if not unchanged(mount, f"/proc/{pid}/root{mount.target}")), None)

@@ -19,13 +19,13 @@ from clawd import faults
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import hardening, running
 from clawd.sandbox.container import DockerSandbox, first_of, last_words, removed
-from clawd.sandbox.directories import prepare
+from clawd.sandbox.directories import prepare, strange
 from clawd.sandbox.engine import Engine, NoImage, NotThere
-from clawd.sandbox.hardening import LABEL_INSTALL, LABEL_RUN, Holds, Mount
+from clawd.sandbox.hardening import LABEL_INSTALL, LABEL_RUN, Holds
 from clawd.sandbox.image import LABEL_PROTOCOL, PROTOCOL, State, advice, remedy, shipped_runner, state_of
 from clawd.sandbox.probe import zone
 from clawd.sandbox.processes import Process, process
-from clawd.sandbox.protocol import BackendName, LeftOver, RunSpec, Sandbox
+from clawd.sandbox.protocol import BackendName, Exchanged, LeftOver, Mount, RunSpec, Sandbox
 
 if TYPE_CHECKING:
     import docker
@@ -107,6 +107,7 @@ class Docker:
         self._kept(sandbox)
         try:
             await sandbox.unpause()
+            await sandbox.tidy(everything=True)  # commands whose daemon died belong to nobody
         except BaseException:  # it is looked at again, and taken over then
             sandbox.let_go()
             raise
@@ -202,8 +203,8 @@ class Docker:
         with anyio.move_on_after(VERIFY_SECONDS):
             while first.alive():
                 try:
-                    if target := hardening.strange(first.pid, shown):
-                        raise SandboxUnavailable(f"what a container of {spec.group} has at {target} was exchanged")
+                    if mount := strange(first.pid, shown):
+                        raise Exchanged(spec.group, mount)
                     status = Path(f"/proc/{first.pid}/status").read_text()
                     problem = hardening.loose(status, hardening.user(spec)[0]) or ""
                 except OSError as error:

@@ -19,7 +19,8 @@ from typing import Any
 
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import limits, recipe, seccomp
-from clawd.sandbox.protocol import LimitsKind, RunSpec
+from clawd.sandbox.directories import present
+from clawd.sandbox.protocol import LimitsKind, Mount, RunSpec
 
 LABEL_INSTALL, LABEL_GROUP, LABEL_RUN = "clawd.install", "clawd.group", "clawd.run"
 LABEL_ASKED = "clawd.asked"  # a hash of what the config asked for
@@ -36,17 +37,6 @@ if ctypes.CDLL(None).prctl(22, ctypes.c_ulong(2), ctypes.byref(Program(len(code)
 del sys.argv[:2]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A file or directory of the host, without links in its path, as it was seen at `device` and `inode`."""
-
-    source: Path
-    target: str
-    writable: bool
-    device: int
-    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +68,7 @@ def holds(info: Mapping[str, Any]) -> Holds:
 
 def mounts(spec: RunSpec, engine: Path, agent: Path | None = None) -> list[Mount]:
     """What a run's container is shown, each by its real path. `agent` stands in for the image's own runner. Raises
-    SandboxUnavailable for a path that cannot be shown, or that would show the Engine's socket."""
+    SandboxUnavailable for a path that cannot be shown, or that would show the Engine's socket; Exchanged."""
     wanted = [(spec.directory / "etc" / name, f"/etc/{name}", False) for name in recipe.etc_files(0, 0)]
     wanted += [
         (spec.view, "/group", False),
@@ -99,7 +89,7 @@ def mounts(spec: RunSpec, engine: Path, agent: Path | None = None) -> list[Mount
             raise SandboxUnavailable(f"{path} holds the Docker Engine's socket", hint="put the home elsewhere")
         status = source.lstat()
         found.append(Mount(source, target, writable, status.st_dev, status.st_ino))
-    return found
+    return [*found, *present(spec)]
 
 
 def user(spec: RunSpec) -> tuple[int, int]:
@@ -179,7 +169,7 @@ def container(
 
 def labels(spec: RunSpec, install: str) -> dict[str, str]:
     """What a run's container is known by, and what tells that the config asks for another one since."""
-    asked = repr((spec.limits, sorted(spec.environment.items()), spec.image))
+    asked = repr((spec.limits, sorted(spec.environment.items()), spec.image, *spec.mounts))
     digest = hashlib.sha256(asked.encode()).hexdigest()[:12]
     return {LABEL_INSTALL: install, LABEL_GROUP: spec.group, LABEL_RUN: spec.run, LABEL_ASKED: digest}
 
@@ -187,16 +177,6 @@ def labels(spec: RunSpec, install: str) -> dict[str, str]:
 def environment(spec: RunSpec, zone: str, extra: Mapping[str, str] | None = None) -> list[str]:
     """What the runner, or a command beside it, starts with, in the Engine's form."""
     return [f"{name}={value}" for name, value in recipe.environment(spec, zone, extra or {}).items()]
-
-
-def strange(pid: int, shown: Iterable[Mount]) -> str | None:
-    """Which mount of a container, whose first process is `pid`, is not what it was checked to be. Raises OSError where
-    that cannot be seen, at present or at all."""
-    for mount in shown:
-        status = Path(f"/proc/{pid}/root{mount.target}").lstat()
-        if (status.st_dev, status.st_ino) != (mount.device, mount.inode):
-            return mount.target
-    return None
 
 
 def loose(status: str, uid: int) -> str | None:

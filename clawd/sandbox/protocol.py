@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
+
+from clawd.errors import SandboxUnavailable
+from clawd.model import Authority
+from clawd.trust import Role
 
 LimitsKind = Literal["cgroup", "scope", "rlimit"]
 BackendName = Literal["docker", "bubblewrap"]
@@ -27,13 +32,41 @@ class SandboxLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or directory of the host, without links in its path, as it was seen at `device` and `inode`. `trust` is
+    that of what stands in it."""
+
+    source: Path
+    target: str
+    writable: bool
+    device: int
+    inode: int
+    trust: float = 1.0
+
+
+class Exchanged(SandboxUnavailable):
+    """What lies at a mount's source is not what was checked: nothing of it was shown."""
+
+    def __init__(self, group: str, mount: Mount) -> None:
+        super().__init__(f"what {group} was to have at {mount.target} was exchanged: {mount.source} is another now")
+        self.mount = mount
+
+
+def unchanged(mount: Mount, at: Path | str) -> bool:
+    """Whether what lies `at` is what a mount was checked to be. Raises OSError."""
+    status = os.lstat(at)
+    return (status.st_dev, status.st_ino) == (mount.device, mount.inode)
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpec:
     """Everything that a backend needs to make a run's sandbox. Paths are on the host.
 
     `uid` is the group's own user where the daemon is root, None where the daemon's own user is all there is.
     `directory` (0700 parent) holds the socket's directory `socket/` (→ /run/clawd, so that a renewed socket
     appears) and `view/` (→ /group, read-only). `environment` is what the runner starts with: no secret, ever.
-    `image` names what a container is made from, where containers are.
+    `image` names what a container is made from, where containers are. `mounts` are the owner's directories that the
+    allowlist lets the group have, outer ones first.
     """
 
     run: str
@@ -47,6 +80,14 @@ class RunSpec:
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     environment: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
+    mounts: tuple[Mount, ...] = ()
+
+    @property
+    def within(self) -> Authority:
+        """The lowest role whose turns may have such a sandbox, and the lowest trust of what it shows."""
+        writes = any(mount.writable for mount in self.mounts)
+        trust = min((mount.trust for mount in self.mounts), default=1.0)
+        return Authority(Role.OWNER if writes else Role.NONE, trust)
 
     @property
     def socket_directory(self) -> Path:

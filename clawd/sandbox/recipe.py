@@ -68,6 +68,7 @@ class Host:
     etc: tuple[str, ...]  # of `ETC`, what exists
     zone: str
     holder: limits.Holder
+    private: tuple[str, ...] = ()  # a command before bwrap, in which what this host mounts later does not show
 
     @property
     def kind(self) -> LimitsKind:
@@ -149,6 +150,8 @@ def arguments(spec: RunSpec, host: Host, agent: Path, extra: Mapping[str, str]) 
     args += bind("--ro-bind", spec.group_skills, "/group/skills")
     args += bind("--ro-bind", spec.skills, "/skills")
     args += bind("--ro-bind", spec.socket_directory, RUN)
+    for mount in spec.mounts:
+        args += bind("--bind" if mount.writable else "--ro-bind", mount.source, mount.target)
     # Root without its capabilities may not enter `work/`: there, the inner bwrap does.
     args += ["--remount-ro", "/", "--clearenv", "--chdir", WORK if spec.uid is None else "/"]
     programs = posixpath.dirname(host.python) if host.prefix else ""
@@ -175,12 +178,24 @@ def launched(join: list[str], command: list[str]) -> list[str]:
     return ["/bin/sh", "-c", f'{script}shift {len(join)}; exec "$@"', "sh", *join, *command]
 
 
-def command(spec: RunSpec, host: Host, entry: Iterable[str], args: int, seccomp: int, info: int | None) -> list[str]:
-    """The command line around `entry`, the arguments of Python. `args`, `seccomp` and `info` are descriptors;
-    with `info`, into which bwrap writes who is first inside, the entry waits at the gate."""
-    outer = [str(host.bwrap.path), "--args", str(args)]
+def command(
+    spec: RunSpec,
+    host: Host,
+    entry: Iterable[str],
+    args: int,
+    seccomp: int,
+    info: int | None,
+    block: int | None = None,
+) -> list[str]:
+    """The command line around `entry`, the arguments of Python. `args`, `seccomp`, `info` and `block` are descriptors;
+    with `info`, into which bwrap writes who is first inside, the entry waits at the gate; with `block` too bwrap itself
+    waits, when everything is mounted, until something can be read from it."""
+    # bwrap itself makes slaves of shared mounts: what is mounted beneath one later would be seen inside.
+    outer = [*(host.private if spec.mounts else ()), str(host.bwrap.path), "--args", str(args)]
     bounds = ["/usr/bin/prlimit", *limits.prlimit_options(host.kind, spec.limits), "--", host.python, *entry]
-    if info is not None:
+    if info is not None and block is not None:
+        outer = [*outer, "--info-fd", str(info), "--block-fd", str(block)]
+    elif info is not None:
         outer, bounds = [*outer, "--info-fd", str(info)], [*GATE, *bounds]
     if spec.uid is None:
         return [*outer, "--seccomp", str(seccomp), "--", *bounds]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import platform
 import subprocess
@@ -19,8 +20,17 @@ import anyio
 
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import limits, recipe, seccomp
+from clawd.sandbox.directories import strange
 from clawd.sandbox.processes import Process, boot, descends, process, seeing
-from clawd.sandbox.protocol import BackendName, Exit, RunSpec, SandboxLimits
+from clawd.sandbox.protocol import (
+    BackendName,
+    Exchanged,
+    Exit,
+    Mount,
+    RunSpec,
+    SandboxLimits,
+    unchanged,
+)
 
 LOG_BYTES = 16 << 10
 KILL_SECONDS = 10.0
@@ -100,6 +110,8 @@ class BubblewrapSandbox:
         self._outer, self._init, self._beside = outer, init, set[Process]()
         self._handles = os.pidfd_open(outer.pid), os.pidfd_open(init.pid)
         self.id = self.handle = f"bwrap:{boot()}:{outer.pid}:{outer.start}:{init.pid}:{init.start}"
+        status = spec.socket_directory.lstat()
+        self._socket = Mount(spec.socket_directory, recipe.RUN, False, status.st_dev, status.st_ino)
         self._life = asyncio.create_task(self._live(), name=f"sandbox {spec.run}")
 
     async def wait(self) -> Exit:
@@ -129,13 +141,22 @@ class BubblewrapSandbox:
         if self._life.done():
             raise SandboxUnavailable(f"the sandbox of {self._spec.group} has ended")
         entry = (*recipe.FORWARDER, *argv)
-        line, passed = command(self._spec, self._host, self._agent, entry, environment, self._cgroup)
+        waits, go = list[int](), list[int]()
+        if self._spec.mounts:
+            block, *go = os.pipe()
+            waits = [os.memfd_create("info", os.MFD_CLOEXEC), block]
+        passed = [*waits]
         try:
+            line, more = command(self._spec, self._host, self._agent, entry, environment, self._cgroup, *waits)
+            passed += more
             child = await asyncio.create_subprocess_exec(
                 *line, stdin=streams[0], stdout=streams[1], stderr=streams[2], pass_fds=passed
             )
+            if waits:
+                await self._check(child, waits[0])
+                os.write(go[0], b"1")
         finally:
-            close(passed)
+            close([*passed, *go])
         self._beside = {one for one in self._beside if one.alive()}
         if one := process(child.pid):
             self._beside.add(one)
@@ -147,6 +168,29 @@ class BubblewrapSandbox:
                 with anyio.CancelScope(shield=True):
                     await child.wait()
         return code if code >= 0 else 128 - code
+
+    async def _check(self, child: asyncio.subprocess.Process, info: int) -> None:
+        """See that what a second bwrap mounted is what was checked, while it waits. Raises SandboxUnavailable, after it
+        was ended."""
+        shown = (*self._spec.mounts, self._socket)
+        try:
+            with anyio.move_on_after(KILL_SECONDS):
+                while child.returncode is None:
+                    if (told := os.pread(info, 4096, 0)).strip().endswith(b"}"):
+                        first = json.loads(told)["child-pid"]
+                        with contextlib.suppress(OSError):  # not all is mounted yet
+                            if unchanged(self._socket, f"/proc/{first}/root{recipe.RUN}"):
+                                if mount := strange(first, shown):
+                                    raise Exchanged(self._spec.group, mount)
+                                return
+                    await anyio.sleep(_POLL)
+                return  # it ended by itself, and says why
+            raise SandboxUnavailable(f"a command beside the sandbox of {self._spec.group} did not start")
+        except BaseException:
+            child.kill()
+            with anyio.CancelScope(shield=True):
+                await child.wait()
+            raise
 
     def _members(self) -> set[Process]:
         """What is alive of it and of the sandboxes beside it."""
@@ -215,6 +259,7 @@ def command(
     environment: Mapping[str, str],
     cgroup: limits.Cgroup | None,
     info: int | None = None,
+    block: int | None = None,
 ) -> tuple[list[str], list[int]]:
     """A host command line that runs `entry` in a sandbox of this run, and the descriptors that it must
     inherit."""
@@ -224,7 +269,7 @@ def command(
     except BaseException:
         os.close(filter_)
         raise
-    line = recipe.launched(cgroup.join if cgroup else [], recipe.command(spec, host, entry, args, filter_, info))
+    line = recipe.launched(cgroup.join if cgroup else [], recipe.command(spec, host, entry, args, filter_, info, block))
     if host.kind == "scope":
         line = [*limits.scope_command(spec.limits, spec.uid is not None), *line]
     return line, [args, filter_]

@@ -6,7 +6,7 @@ What is in memory here (who has a place, live turns) can be lost at any moment: 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -197,6 +197,8 @@ class Dispatcher:
             if not run.gone.is_set():
                 self._hold(run.group, error)
             return False
+        if not run.ending and not await self.runs.fits(run):  # the next turn must be shown other directories
+            run.ending = True
         return not run.ending
 
     async def close(self, grace: float, *, keep: bool = False) -> None:
@@ -216,20 +218,6 @@ class Dispatcher:
     def sandboxes(self) -> list[dict[str, Any]]:
         """Every living sandbox under the contract's names."""
         return [run.listed() for run in self.active.values()]
-
-    async def execute(self, group: str, argv: list[str], environment: dict[str, str], streams: Sequence[int]) -> int:
-        """Run a command beside the group's runner, on the caller's streams; gives its exit code."""
-        run = await self.ensure(group)
-        assert run.sandbox is not None
-        run.exec_count += 1
-        try:
-            await self.runs.thaw(run)
-            return await run.sandbox.execute(argv, environment, streams)
-        finally:
-            run.exec_count -= 1
-            run.last_worked = self._clock.monotonic()
-            run.look_again()
-            self.reconsider()
 
     # ── places ──
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import anyio
@@ -23,7 +24,9 @@ from clawd.ledger import groups, runs, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.groups import UID_BASE, GroupRow
 from clawd.sandbox import view
-from clawd.sandbox.protocol import Backend, Exit, LeftOver, RunSpec, Sandbox, SandboxLimits
+from clawd.sandbox.mounts import Mounts
+from clawd.sandbox.protocol import Backend, Exchanged, Exit, LeftOver, Mount, RunSpec, Sandbox, SandboxLimits
+from clawd.trust import Role, lowest
 from clawd.turns import leases
 from clawd.turns.leases import LiveTurn
 from clawd.turns.run import Run
@@ -31,6 +34,7 @@ from clawd.turns.run import Run
 log = logging.getLogger(__name__)
 
 HELLO_S = 20.0
+BUNDLE = "ca.pem"  # in the run's socket directory: /run/clawd/ca.pem in the sandbox
 
 
 Serve = Callable[[Run], AbstractAsyncContextManager[object]]
@@ -54,8 +58,22 @@ def _place(directory: Path) -> str | None:
     return f"{status.st_dev}:{status.st_ino}"
 
 
+def _place_bundle(directory: Path, bundle: bytes) -> None:
+    """As one file that is whole whenever somebody looks."""
+    new = directory / f".{BUNDLE}"
+    new.write_bytes(bundle)
+    new.chmod(0o644)
+    new.rename(directory / BUNDLE)
+
+
 def _asked(spec: RunSpec) -> dict[str, Any]:
     return {"limits": spec.limits, "environment": spec.environment, "image": spec.image}
+
+
+def _without(mounts: tuple[Mount, ...], lost: Iterable[Exchanged]) -> tuple[Mount, ...]:
+    """The same mounts but for these, each with all that is laid over it."""
+    gone = {PurePosixPath(error.mount.target).parts[:3] for error in lost}
+    return tuple(each for each in mounts if PurePosixPath(each.target).parts[:3] not in gone)
 
 
 def left_over(row: Row) -> LeftOver:
@@ -77,12 +95,16 @@ class Runs:
         image: Callable[[str], str],
         wrong: Callable[[str], list[str]],
         zone: Callable[[str], str],
+        bundle: Callable[[str], Awaitable[bytes | None]],
+        mounts: Mounts | None = None,
     ) -> None:
         """`image` gives what a group's container is made from, `wrong` sentences on its own config, `zone` its time
-        zone."""
+        zone, `bundle` the certificates that its clients trust, once a service is granted to it, `mounts` what it is
+        shown of the host's directories."""
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
         self.backend, self._serve, self._limits = backend, serve, limits
-        self._image, self._wrong, self._zone = image, wrong, zone
+        self._image, self._wrong, self._zone, self._bundle = image, wrong, zone, bundle
+        self._mounts = mounts
         self._told: dict[str, set[str]] = {}
         self.check_room: Callable[[], None] = lambda: None
         """Raises StorageError while the disk has no room for a turn; set by whoever puts the rooms together."""
@@ -111,14 +133,15 @@ class Runs:
         kept just now."""
         id = row["id"]
         group, held = await self._ledger.do(lambda tx: (groups.get(tx, row["grp"]), turns.claimed_by(tx, id)))
-        spec = self._spec(id, group, Path(row["directory"]))
         run = Run(id, row["grp"], row["since"], row["token_hash"], row["backend"], work=row["work"])
-        run.spec = spec
+        run.spec = self._spec(id, group, Path(row["directory"]))
+        spec = run.spec = replace(run.spec, mounts=await self._given(run))
         if self.outlived(run) or row["uid"] != spec.uid or not spec.socket_directory.is_dir():
             return None
         await self._ledger.do(lambda tx: runs.unpaused(tx, id))  # before: where that fails, nothing is taken over
         if (sandbox := await self.backend.adopt(left_over(row), spec)) is None:
             return None
+        self._lent(run)
         now = self._clock.monotonic()
         run.sandbox, run.parallel, run.due_back = sandbox, row["parallel"] or 0, now + leases.RETURN_S
         if row["runner_pid"] is not None:
@@ -138,6 +161,7 @@ class Runs:
         """A run of an earlier time is known dead: what it had is taken away, and the ledger forgets it last."""
         await anyio.to_thread.run_sync(lambda: shutil.rmtree(row["directory"], ignore_errors=True))
         await self._ledger.insist(lambda tx: runs.ended(tx, row["id"]))
+        self._returned(row["id"])
 
     async def freeze(self, run: Run) -> None:
         """Pause a sandbox that nobody uses. One that cannot be paused is left as it is, until it is used again."""
@@ -171,6 +195,7 @@ class Runs:
                 sandbox = await self._make(run)
             else:
                 await anyio.to_thread.run_sync(self._show, run)
+                await self.trust(run)
             # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
             async with self._serve(run):
                 work = run.work or ""
@@ -189,15 +214,65 @@ class Runs:
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(run.spec.directory, ignore_errors=True))
         await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
         run.dead = True
+        self._returned(run.id)
 
     async def _make(self, run: Run) -> Sandbox:
         await self._begin(run)
         faults.passing("begun")
         await anyio.to_thread.run_sync(self._make_room, run)
-        run.sandbox = await self.backend.start(run.spec)
+        await self.trust(run)
+        run.sandbox = await self._start(run)
         faults.passing("made")
         run.work = _place(run.spec.work)
         return run.sandbox
+
+    async def _start(self, run: Run) -> Sandbox:
+        """Its sandbox. A directory of the host that was exchanged or taken away meanwhile is left out of it."""
+        while True:
+            self._lent(run)
+            try:
+                return await self.backend.start(run.spec)
+            except Exchanged as error:
+                log.warning("%s", error)
+                run.lost = (*run.lost, error)
+                run.spec = replace(run.spec, mounts=_without(run.spec.mounts, [error]))
+            except SandboxUnavailable:
+                now = await self._given(run) if run.spec.mounts else ()
+                if not set(now) < set(run.spec.mounts):
+                    raise
+                run.spec = replace(run.spec, mounts=now)
+
+    async def _given(self, run: Run) -> tuple[Mount, ...]:
+        """What the group is shown of the host's directories in its next turn, or in those that it has."""
+        mounts, group = self._mounts, run.group
+        if mounts is None or not mounts.asked(group):
+            run.left_out = ()
+            return ()
+
+        def role(tx: Transaction) -> Role:
+            live = [Role(row["authority"]) for row in turns.claimed_by(tx, run.id)]
+            return lowest([groups.get(tx, group).authority.role, *live]) if live else turns.next_role(tx, group)
+
+        acts = await self._ledger.do(role)
+        given = await anyio.to_thread.run_sync(lambda: mounts.given(group, acts, run.spec.uid))
+        if given.problem is not None:
+            mounts.tell(f"{given.problem}; no group has a mount meanwhile")
+        # What was exchanged is tried again after a turn, which has told of it.
+        lost = () if run.handed_out else run.lost
+        run.left_out = (*given.told, *(f"{error.message}; the turn goes on without it" for error in lost))
+        return _without(given.mounts, lost)
+
+    async def fits(self, run: Run) -> bool:
+        """Whether a living sandbox shows of the host's directories what the group's next turn is to be shown."""
+        return await self._given(run) == run.spec.mounts
+
+    def _lent(self, run: Run) -> None:
+        if self._mounts:
+            self._mounts.living[run.id] = run.group, run.spec.mounts
+
+    def _returned(self, run: str) -> None:
+        if self._mounts:
+            self._mounts.living.pop(run, None)
 
     def _make_room(self, run: Run) -> None:
         """The run's directory and what is shown in it, beneath one that others may have removed: a logout does that to
@@ -231,6 +306,7 @@ class Runs:
         """The ledger knows a run before there is anything to find of it."""
         group = await self._ledger.do(lambda tx: groups.get(tx, run.group))
         spec = run.spec = self._spec(run.id, group, self._runtime / run.id)
+        spec = run.spec = replace(spec, mounts=await self._given(run))
         self.check_room()
         run.backend = await self.backend.check(spec.image)
 
@@ -249,11 +325,23 @@ class Runs:
 
         await self._ledger.do(begin)
 
+    async def trust(self, run: Run) -> None:
+        """Give the run the certificates that its clients trust, once its group has a use for them. One that cannot be
+        given is told, and leaves it without."""
+        if run.trusts:
+            return
+        try:
+            if (bundle := await self._bundle(run.group)) is not None:
+                await anyio.to_thread.run_sync(_place_bundle, run.spec.socket_directory, bundle)
+                run.trusts = True
+        except (StorageError, OSError) as error:
+            log.error("the certificates for group %s cannot be given to its sandbox: %s", run.group, error)
+
     def render(self, run: Run) -> list[str]:
-        """Renew what the agent is shown. Gives a sentence for each file of the group that is not used as it stands:
-        once, until it is mended."""
+        """Renew what the agent is shown. Gives a sentence for each file of the group that is not used as it stands, and
+        each directory that it does not have: once, until it is mended."""
         self._show(run)
-        wrong = {*run.refused, *self._wrong(run.group)}
+        wrong = {*run.refused, *run.left_out, *self._wrong(run.group)}
         new = sorted(wrong - self._told.get(run.group, set()))
         self._told[run.group] = wrong
         return new

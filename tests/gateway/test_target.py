@@ -34,7 +34,8 @@ PATHS = """
 /../x /v1/../x /v1/.. /v1/%2e%2e/x /v1/%2E./x /v1/.%2e /v1/..%2fx /v1/%2Fx /v1/%5cx /v1/..%5c /v1\\..\\x /v1/\\@x
 /v1/%00 /v1/%252e%252e/ /v1/%25 /v1;/..;/x /v1/..;a=b/x /v1/..%3bx /v1/. /v1/.;x /v1//x //x /v1/;/x /v1/%20/x
 /v1/..%20/x /v1/... /v1#x /v1/%0d%0ax /v1/a%0Ab /v1/%7f /v1/%c2%85 /v1/%zz /v1/% /v1/%2 /v1/\xe9 /v1/%c0%ae%c0%ae/
-/v1/%ff /v1/%u002e /v1/%ef%bc%8e%ef%bc%8e/ /v1/%e2%80%a5/x /v1/%ef%bc%8f /v1/%ef%bc%852e /v1/<x> /v1/"x /v1? /v1?# /v1?a#b /v1?%z /v1?\\
+/v1/%ff /v1/%u002e /v1/%ef%bc%8e%ef%bc%8e/ /v1/%e2%80%a5/x /v1/%ef%bc%8f /v1/%ef%bc%852e
+/v1/<x> /v1/"x /v1? /v1?# /v1?a#b /v1?%z /v1?\\
 """.split()  # noqa: SIM905
 
 

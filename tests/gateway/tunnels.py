@@ -56,6 +56,10 @@ class Stand:
 
     async def inside(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path
+        if request.method == "CONNECT":
+            refusal = web.Response(status=400, text='"malformed"')
+            refusal.force_close()
+            return refusal
         if path == "/echo":
             response = web.StreamResponse()
             await response.prepare(request)
