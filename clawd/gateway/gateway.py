@@ -186,6 +186,7 @@ class Gateway:
         request, caller, entry = asked.request, asked.caller, asked.entry
         raw = request.raw_path
         entry.path = raw.partition("?")[0]
+        entry.host = asked.tunnel.host if asked.tunnel else ""
         try:
             to = target.parse(request.method, raw) if asked.tunnel is None else target.inside(asked.tunnel, raw)
         except Malformed as error:

@@ -167,7 +167,8 @@ class Stage:
         self.audit = Audit(root / "audit", 30)
         self.lookups: list[str] = []
         self.names: dict[str, list[str]] = {}
-        self.gateway = Gateway(self._grants, self.audit, Certificates(root / "gateway"), SystemClock(), self._lookup)
+        self.certificates = Certificates(root / "gateway")
+        self.gateway = Gateway(self._grants, self.audit, self.certificates, SystemClock(), self._lookup)
         self._parsed: tuple[str, str, Grants] | None = None
         self._servers: list[tuple[asyncio.Server, web.Server]] = []
         self._clients: list[Client] = []
