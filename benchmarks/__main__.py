@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import idle, sessions, startup, turn
+from benchmarks import gateway, idle, sessions, startup, turn
 
 ALL = {
     "version": startup.version,
@@ -16,6 +16,7 @@ ALL = {
     "crowd": turn.crowd,
     "groups": turn.groups,
     "append": sessions.append,
+    "gateway": gateway.gateway,
 }
 
 

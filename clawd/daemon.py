@@ -35,6 +35,7 @@ from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
 from clawd.errors import ClawdError, ConfigError, Refused, told
 from clawd.files import Blobs
+from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
 from clawd.ids import folder_name
 from clawd.intake import Intake
@@ -55,8 +56,10 @@ from clawd.tasks import Tasks
 from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
+from clawd.turns.execute import Executor
 from clawd.turns.holds import NOTICE_LIMIT
 from clawd.turns.record import Recorder
+from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
@@ -175,6 +178,7 @@ class Daemon:
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
         self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.wake(group))
+        self.gate = Gate(home, self.config, clock, self._renew)
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -204,6 +208,7 @@ class Daemon:
             lambda group: image_for(self.config.for_group(group).sandbox, group),
             self._wrong,
             lambda group: self.config.for_group(group).timezone,
+            self.gate.bundle,
             Mounts(
                 home,
                 os.environ,
@@ -221,12 +226,21 @@ class Daemon:
             ledger=ledger,
             clock=clock,
             signals=signals,
-            composer=Composer(home, clock, self.config.for_group),
+            composer=Composer(home, clock, self.config.for_group, self.gate.environment),
             blobs=Blobs(home.blobs),
             text_limit=self._text_limit,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
-        self.sockets = Sockets(self.counter, clock, home.blobs, self._text_limit, self._second_hello)
+        self.sockets = Sockets(
+            self.counter,
+            clock,
+            home.blobs,
+            self._text_limit,
+            self._second_hello,
+            lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
+            self.gate.gateway,
+        )
+        self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
         self.operations = Operations(home, ledger, clock, self.dispatcher)
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self._first_binding
@@ -280,7 +294,7 @@ class Daemon:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
         group = str(params.get("group") or "main")
         await self.operations.group(group)
-        return await self.dispatcher.execute(
+        return await self.executor.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
         )
 
@@ -367,14 +381,22 @@ class Daemon:
         """SIGHUP reads the config again; a bad one keeps the old, and says so."""
         async for _ in hangups:
             await watchdog.tell(*watchdog.reloading())
-            try:
-                changes = self.config.reload()
-                logger.info("config reloaded: %s", changes)
-                if late := [each for each in changes if each.startswith(AT_START)]:
-                    await self.tell_owner(f"The edited config is used; from the next start on: {', '.join(late)}")
-            except (ClawdError, OSError) as error:
-                await self.tell_owner(f"The edited config was refused, the old one stays in force: {error}")
+            self._reload()
             await watchdog.tell("READY=1")
+
+    def _renew(self) -> None:
+        """An edit that nobody told us of, where one must hold at once: what is granted may have been taken away."""
+        if self.config.changed():
+            self._reload()
+
+    def _reload(self) -> None:
+        try:
+            changes = self.config.reload()
+            logger.info("config reloaded: %s", changes)
+            if late := [each for each in changes if each.startswith(AT_START)]:
+                self._tell_soon(f"The edited config is used; from the next start on: {', '.join(late)}")
+        except (ClawdError, OSError) as error:
+            self._tell_soon(f"The edited config was refused, the old one stays in force: {error}")
 
     async def _until_ended(self, until_closed: int | None, endings: Received) -> None:
         """Until SIGTERM, SIGINT, the end of the pipe, or the loss of the ledger; from then on a second signal ends the
@@ -419,6 +441,7 @@ class Daemon:
         logger.info("ending")
         await watchdog.tell("STOPPING=1", "STATUS=finishing what runs")
         await self.dispatcher.close(TURN_GRACE_S, keep=keep)
+        await self.gate.close()
         with anyio.move_on_after(FLUSH_GRACE_S):
             while not self.outbox.idle:
                 await anyio.sleep(0.02)

@@ -330,3 +330,24 @@ def test_what_groups_ask_for_of_the_host_is_looked_at(
     with file.open("a") as more:
         more.write(f'[[roots]]\npath = "{home.root.parent}/me"\nmode = "ro"\nwhy = "all of it"\n')
     assert any("cannot be shown as a whole" in message for _, message in told(home, "mounts"))
+
+
+def test_grants_are_held_against_what_is_there(home: Home, tmp_path: Path) -> None:
+    assert told(home, "services") == [("ok", "every service that is granted is there")]
+    with home.config_file.open("a") as config:
+        config.write('[services.web]\nhosts = ["*"]\n[services.anthropic]\ncredential = "${env:NOT_SET_HERE}"\n')
+        config.write('[services.own]\nbase_url = "https://own.example.org"\nca = "/nowhere.pem"\n')
+    file = home.group("main").config_file
+    file.write_text('grants = ["web", "anthropic"]')
+    assert [level for level, _ in told(home, "services")] == ["warn"]  # the open web beside a key
+    file.write_text('grants = ["web"]')
+    assert [level for level, _ in told(home, "services")] == ["ok"]
+    home.group("main").user_profile.write_text("I live in X.")
+    assert "user_profile.md" in told(home, "services")[0][1]
+    file.write_text(
+        f'grants = ["nope", "openai", "own", {{service = "github", credential = "${{file:{tmp_path}/no}}"}}]'
+    )
+    found = told(home, "services")
+    assert [level for level, _ in found] == ["error", "warn", "error", "error"]
+    for words in ("no such service", "openai", "/nowhere.pem", "cannot be read"):
+        assert any(words in message for _, message in found), words

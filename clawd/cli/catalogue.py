@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawd.ledger.moves import INBOUND
+from clawd.trust import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ _IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (d
 _ID = _argument("id", metavar="ID", help="the session (clawd session list)")
 _NUMBER = _argument("id", metavar="ID", type=_number, help="the message's number (clawd messages list)")
 _STATES = sorted(set(INBOUND.values()))
+_ROLES = tuple(Role)
 
 _SERVICE = (
     _argument("--user", dest="scope", action="store_const", const="user", help="of your own (default, but for root)"),
@@ -175,6 +177,20 @@ _BUILT = (
         (_IN_GROUP, _argument("command", nargs="...", metavar="-- CMD…", help="its exit code is ours")),
         failure=125,
     ),
+    Command(("gateway", "services"), "every service, and which groups may use it", "gateway:services"),
+    Command(
+        ("gateway", "check"),
+        "whether a request would be let through; nothing is sent",
+        "gateway:check",
+        (
+            _IN_GROUP,
+            _argument("method", metavar="METHOD", help="GET, POST, …; CONNECT with HOST:PORT"),
+            _argument("url", metavar="URL", help="https://…, http://… or /svc/SERVICE/…"),
+            _argument(
+                "--as", dest="role", metavar="ROLE", choices=_ROLES, default="owner", help=f"{', '.join(_ROLES)}"
+            ),
+        ),
+    ),
     Command(
         ("mounts", "check"),
         "whether a group could be shown a directory, and why not",
@@ -196,7 +212,7 @@ _BUILT = (
 )
 
 _LATER = {
-    "gateway": "services audit check",
+    "gateway": "audit",
     "budget": "show raise",
     "context": "show decide run compact handoff status expand signal export calibrate",
     "usage": "",

@@ -62,6 +62,11 @@ def ensure_group(home: Home, folder: str) -> list[Path]:
     return [path for path in made if path is not None]
 
 
+def untouched(user_profile: Path) -> bool:
+    """Whether a group's profile says nothing of anybody yet."""
+    return not user_profile.exists() or user_profile.read_bytes() == _USER_PROFILE.encode()
+
+
 def _keep(path: Path, data: bytes) -> Path | None:
     """Write a file unless something has that name; gives its path if it was written."""
     if path.exists() or path.is_symlink():

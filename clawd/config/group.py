@@ -7,20 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from clawd.config.schema import (
-    Binding,
-    Budget,
-    Config,
-    MemoryTable,
-    Mode,
-    ModelTable,
-    Positive,
-    RoleName,
-    SandboxTable,
-    Table,
-    Zone,
-)
+from clawd.config.schema import Budget, Config, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
+from clawd.config.values import Binding, Mode, Positive, RoleName, Table, Zone
 
 
 class Grant(Table):
@@ -148,7 +137,6 @@ class Effective:
 
 
 _LATER = (
-    "services",
     "channels",
     "memory",
     "budget",
@@ -160,12 +148,16 @@ _LATER = (
     "distil",
 )
 _ENGINES = ("offline", "scripted")
-_GROUP_LATER = ("grants", "watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
+_GROUP_LATER = ("watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
 
 
 def not_built(config: Config | GroupConfig) -> list[str]:
     """The tables and keys that are set although what they are for is not built yet."""
     later = _LATER if isinstance(config, Config) else _GROUP_LATER
     found = [f"[{name}]" for name in later if name in config.model_fields_set and getattr(config, name)]
+    if isinstance(config, Config):
+        for service, table in config.services.items():
+            later_limits = sorted({"tokens_per_day", "usd_per_day"} & table.limits.model_fields_set)
+            found += [f"[services.{service}.limits] {name}" for name in later_limits]
     engine = config.model.engine
     return found if engine in _ENGINES else [*found, f'[model] engine = "{engine}"']

@@ -15,7 +15,7 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, ConfigError
 
-_Stamp = tuple[int, int, int] | None
+_Stamp = tuple[int, ...] | None
 
 
 class LiveConfig:
@@ -89,7 +89,7 @@ def _stamp(path: Path) -> _Stamp:
         status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino  # a copy may keep the first
 
 
 def _changes(old: Any, new: Any, path: str = "") -> list[str]:

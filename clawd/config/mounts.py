@@ -17,7 +17,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from clawd.config.load import parse
-from clawd.config.schema import Mode, Table
+from clawd.config.schema import Mode
+from clawd.config.values import Table
 from clawd.errors import ConfigError, NotFound
 
 _LIMIT = 1 << 20  # bytes

@@ -1,82 +1,28 @@
-"""What `config.toml` may say. Every table of the contract is here; this is its reference (`group`: of `group.toml`).
+"""What `config.toml` may say. Every table of the contract is here or in `service`; this is its reference (`group`: of
+`group.toml`).
 
-Unknown keys are refused. A table whose room is not built yet is accepted: `group.not_built` names it, `doctor` says
-so. Sizes are bytes, written as numbers or "512m", "1g"; money is US dollars.
+Unknown keys are refused. A table whose room is not built yet is accepted: `group.not_built` names it, `doctor` says so.
 """
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from clawd.config.presets import laid
 from clawd.config.secrets import Secret
+from clawd.config.service import Inject as Inject
+from clawd.config.service import Service as Service
+from clawd.config.service import ServiceLimits as ServiceLimits
+from clawd.config.values import Binding as Binding
+from clawd.config.values import Count, Days, Dollars, Image, Package, Positive, Size, Table, Zone
+from clawd.config.values import Mode as Mode
+from clawd.config.values import RoleName as RoleName
+from clawd.config.values import check_zone as check_zone
 from clawd.model import EngineName
 
 SCHEMA = 1
-
-RoleName = Literal["owner", "admin", "member"]
-Mode = Literal["ro", "rw"]
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def _size(value: object) -> object:
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?)(?:i?b)?\s*", value.lower())
-        if match is None:
-            raise ValueError('a size is a number of bytes, or like "512m" or "1g"')
-        return int(float(match[1]) * _UNITS[match[2]])
-    return value
-
-
-@lru_cache(maxsize=256)
-def check_zone(name: str) -> str:
-    """The same name. Raises ValueError when it is no time zone."""
-    from zoneinfo import ZoneInfo
-
-    try:
-        ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
-        raise ValueError(f'{name!r} is no time zone; write one like "Europe/Berlin" or "UTC"') from None
-    return name
-
-
-def _zone_name(value: object) -> object:
-    return check_zone(value) if isinstance(value, str) else value
-
-
-def _binding(value: str) -> str:
-    channel, colon, chat = value.partition(":")
-    if not (channel and colon and chat) or any(character.isspace() for character in value):
-        raise ValueError('a binding is "<channel>:<chat>", like "telegram:-100123"')
-    return value
-
-
-# apt-get takes a trailing - for "remove": that ends no package's name.
-Package = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*[a-z0-9+]$", max_length=100)]
-# Docker's names of images: nothing else that its API's paths would take.
-Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+((\.|/|:|@|__?|-+)[A-Za-z0-9]+)*$", max_length=300)]
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0, le=1 << 60)]
-Days = Annotated[int, Field(ge=0, le=36_500)]
-Zone = Annotated[str, BeforeValidator(_zone_name)]
-Binding = Annotated[str, BeforeValidator(lambda value: _binding(value) if isinstance(value, str) else value)]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(gt=0)]
-Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Table(BaseModel):
-    """A table of TOML: known keys only, and no value of it in an error."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        hide_input_in_errors=True,
-        coerce_numbers_to_str=True,
-        populate_by_name=True,
-    )
 
 
 class Claw(Table):
@@ -136,73 +82,6 @@ class ModelTable(Table):
     """Engine "scripted": the transcript file, below the home or absolute."""
     agent: str | None = None
     """Engine "exec": the `[engines]` entry."""
-
-
-class Inject(Table):
-    header: str | None = None
-    """The name of the header that carries the credential."""
-    bearer: bool = False
-    """`Authorization: Bearer <credential>`."""
-    basic: str | None = None
-    """The user name; the credential is the password of HTTP Basic."""
-    query: str | None = None
-    """The name of the query parameter."""
-
-    @model_validator(mode="after")
-    def _one(self) -> Inject:
-        if sum((self.header is not None, self.bearer, self.basic is not None, self.query is not None)) != 1:
-            raise ValueError("inject takes exactly one of header, bearer, basic, query")
-        return self
-
-
-class ServiceLimits(Table):
-    requests_per_minute: Positive | None = None
-    """Requests that a group may send in a minute."""
-    requests_per_turn: Positive | None = None
-    """Requests that one turn may send."""
-    bytes_per_turn: Size | None = None
-    """Bytes that one turn may take in."""
-    request_bytes: Size | None = None
-    """The largest request."""
-    response_bytes: Size | None = None
-    """The largest answer."""
-    tokens_per_day: Positive | None = None
-    """Tokens a day over all groups."""
-    usd_per_day: Dollars | None = None
-    """Dollars a day over all groups."""
-    idle_s: Positive | None = None
-    """Seconds without a byte after which an answer is given up."""
-    total_s: Positive | None = None
-    """Seconds after which an answer is given up."""
-
-
-class Service(Table):
-    base_url: str | None = None
-    """The service's address, reached from a sandbox as `/svc/<name>/`."""
-    hosts: list[str] = []
-    """Hosts that are reached through the proxy instead; `*.example.org` for subdomains."""
-    credential: Secret | None = None
-    """The key, by reference; it never enters a sandbox."""
-    inject: Inject | None = None
-    """How the credential is added to a request."""
-    methods: list[str] = ["GET", "HEAD", "POST"]
-    """Methods that are let through."""
-    paths: list[str] = []
-    """Path prefixes, by whole segments, that are let through; empty lets all through."""
-    websocket: bool = False
-    """Whether a request may become a WebSocket."""
-    allow_private: bool = False
-    """Whether the service may lie on this machine or a private network."""
-    limits: ServiceLimits = ServiceLimits()
-    """Limits of this service."""
-    ca: str | None = None
-    """A file of certificates to trust for this service alone."""
-
-    @model_validator(mode="after")
-    def _somewhere(self) -> Service:
-        if (self.base_url is None) == (not self.hosts):
-            raise ValueError("a service has either base_url or hosts")
-        return self
 
 
 class Telegram(Table):
@@ -345,7 +224,7 @@ class Config(Table):
     claw: Claw = Claw()
     sandbox: SandboxTable = SandboxTable()
     model: ModelTable = ModelTable()
-    services: dict[str, Service] = {}
+    services: Annotated[dict[str, Service], BeforeValidator(laid)] = {}
     channels: Channels = Channels()
     memory: MemoryTable = MemoryTable()
     budget: Budget = Budget()

@@ -19,10 +19,17 @@ LIMITS = {"steps": 50, "wall_s": 900, "tool_s": 120, "output_bytes": 30 << 10, "
 
 
 class Composer:
-    """Puts offers together. `settings` gives a group's config as it stands now."""
+    """Puts offers together. `settings` gives a group's config as it stands now, `environment` what its commands find
+    the gateway by, with `{token}` for the run's token."""
 
-    def __init__(self, home: Home, clock: Clock, settings: Callable[[str], Effective]) -> None:
-        self._home, self._clock, self._settings = home, clock, settings
+    def __init__(
+        self,
+        home: Home,
+        clock: Clock,
+        settings: Callable[[str], Effective],
+        environment: Callable[[str], dict[str, str]] = lambda group: {},
+    ) -> None:
+        self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
 
     def engine(self, group: str) -> str | None:
         """Who answers the group's turns; None while its config cannot be read, which `offer` tells."""
@@ -43,6 +50,7 @@ class Composer:
             "engine": settings.model.engine,
             "time": self._clock.now().astimezone(ZoneInfo(settings.timezone)).isoformat(timespec="seconds"),
             "timezone": settings.timezone,
+            "environment": self._environment(row["grp"]),
         }
         if settings.model.engine == "scripted":
             context["script"] = self._script(settings.model.script)

@@ -1,24 +1,61 @@
 """The gateway: takes a request of a run from its socket to an answer, by the one policy, and writes down what happened.
 
+The order: is the target one, is there a road, whose token is shown and where, the policy, the limits, the credential,
+the address; then the upstream. Nothing is resolved or dialled before the verdict. Each request has one line in the
+audit, however it ends.
+
 Importing this module imports aiohttp and cryptography: a daemon does so with its first request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from aiohttp import web
+from yarl import URL
 
 from clawd.clock import Clock
-from clawd.gateway.audit import Audit
+from clawd.config import grammar
+from clawd.config.secrets import Secret
+from clawd.errors import ClawdError, ConfigError
+from clawd.gateway import address, headers, relay, target, websocket
+from clawd.gateway.audit import Audit, Entry
 from clawd.gateway.caller import Caller
 from clawd.gateway.certificates import Certificates
-from clawd.gateway.policy import Grants
+from clawd.gateway.limits import IDLE_S, TOTAL_S, Counts, Deadline
+from clawd.gateway.policy import Destination, Grants, decide
+from clawd.gateway.refusal import ALARMING, Aborted, Refusal
+from clawd.gateway.relay import Exchange
+from clawd.gateway.scrub import Forms, forms_of
+from clawd.gateway.target import Malformed, Target
+from clawd.gateway.tokens import PROXY, shown
+from clawd.gateway.tunnel import tunnel
+from clawd.gateway.upstream import Upstreams
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Inner = Callable[[Handler], asyncio.BaseProtocol]
 Lookup = Callable[[str], Awaitable[list[str]]]
+
+_MOST_FORMS = 64  # credentials whose forms are kept ready
+_UPSTREAMS_FAULT = 502
+_TUNNEL_RULES = {400: "malformed", 408: "too_slow", 421: "host_mismatch"}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request that is being judged; `tunnel` is what its CONNECT said, when it is inside of one."""
+
+    request: web.BaseRequest
+    caller: Caller
+    entry: Entry
+    tunnel: Target | None
+    exchange: Exchange | None = None
 
 
 class Gateway:
@@ -33,19 +70,229 @@ class Gateway:
         clock: Clock,
         lookup: Lookup | None = None,
     ) -> None:
-        self._grants, self._audit, self._certificates, self._clock, self._lookup = (
-            grants,
-            audit,
-            certificates,
-            clock,
-            lookup,
-        )
+        self._grants, self._audit, self._certificates, self._clock = grants, audit, certificates, clock
+        self._lookup = lookup or address.SystemLookup()
+        self._counts = Counts(clock)
+        self._upstreams = Upstreams(self._addresses)
+        self._forms: dict[bytes, Forms] = {}  # by a hash of the credential: nothing here shows it
+        for name in ("access", "client", "internal", "websocket"):  # they would write down what passes through
+            logging.getLogger(f"aiohttp.{name}").disabled = True
 
     async def serve(self, request: web.BaseRequest, caller: Caller, inner: Inner) -> web.StreamResponse:
         """A request of a run's socket that is none of the host's own. `inner` makes the HTTP protocol of a connection
         that a tunnel becomes, whose requests go to the given handler."""
-        raise NotImplementedError
+        if request.method == "CONNECT":
+            return await self._tunnel(request, caller, inner)
+        return await self._audited(request, caller, None)
 
     async def close(self) -> None:
         """End every connection to an upstream."""
-        raise NotImplementedError
+        await self._upstreams.close()
+
+    # ---- one request, and its line in the audit
+
+    async def _audited(self, request: web.BaseRequest, caller: Caller, tunnel: Target | None) -> web.StreamResponse:
+        begun = self._clock.monotonic()
+        asked = _Asked(request, caller, Entry(caller.group, caller.run, method=request.method), tunnel)
+        try:
+            try:
+                return await self._relayed(asked, self._judge(asked))
+            except ClawdError as error:
+                raise _unavailable(error) from error
+        except Refusal as refusal:
+            return self._refused(asked, refusal)
+        except Aborted:
+            asked.entry.rule = "aborted"
+            return _broken_off(asked)
+        except asyncio.CancelledError:
+            asked.entry.rule = "aborted"
+            raise
+        except Exception:
+            log.exception("run %s: a request was not served, by a defect of clawd", caller.run)
+            return self._refused(asked, Refusal("defect", "clawd has a defect here; its log says more", 500))
+        finally:
+            asked.entry.ms = round((self._clock.monotonic() - begun) * 1000, 2)
+            self._audit.write(asked.entry)
+
+    async def _inside(self, request: web.BaseRequest, caller: Caller, tunnel: Target) -> web.StreamResponse:
+        """A request inside of a tunnel: judged anew."""
+        return await self._audited(request, caller, tunnel)
+
+    async def _tunnel(self, request: web.BaseRequest, caller: Caller, inner: Inner) -> web.StreamResponse:
+        """CONNECT. Its line is written once it stands; each request inside has its own."""
+        begun = self._clock.monotonic()
+        asked = _Asked(request, caller, Entry(caller.group, caller.run, method="CONNECT"), None)
+        entry = asked.entry
+        written = False
+
+        def write() -> None:
+            nonlocal written
+            if not written:
+                written = True
+                entry.ms = round((self._clock.monotonic() - begun) * 1000, 2)
+                self._audit.write(entry)
+
+        def stands(handler: Handler) -> asyncio.BaseProtocol:
+            write()
+            return inner(handler)
+
+        try:
+            try:
+                to = self._judge(asked)
+                host = to.host
+                where = Target("tunnel", scheme="https", host=host, port=to.port)
+                context = await asyncio.to_thread(self._certificates.context, host)
+                entry.status = 200
+                response = await tunnel(request, host, context, stands, lambda each: self._inside(each, caller, where))
+            except ClawdError as error:
+                raise _unavailable(error) from error
+            except Malformed as error:
+                raise Refusal(error.rule, error.message, 400, close=True) from error
+            if not written:
+                entry.status = response.status
+                if response.status != 200:
+                    entry.verdict, entry.rule = "deny", _TUNNEL_RULES.get(response.status, "malformed")
+            return response
+        except Refusal as refusal:
+            return self._refused(asked, refusal)
+        except asyncio.CancelledError:
+            entry.rule = "aborted"
+            raise
+        finally:
+            write()
+
+    def _refused(self, asked: _Asked, refusal: Refusal) -> web.StreamResponse:
+        entry, caller = asked.entry, asked.caller
+        entry.rule = refusal.rule
+        if asked.exchange is not None and (refusal.status >= 500 or asked.exchange.started is not None):
+            pass  # it was allowed, and then an upstream failed, or it became too much
+        else:
+            entry.verdict = "deny"
+        if entry.verdict == "deny" and refusal.rule != "no_turn":
+            where = entry.service or entry.host or "the gateway"
+            sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {refusal.message}"
+            if refusal.rule in ALARMING:
+                caller.alarm(f"run {caller.run} of {caller.group}: {sentence}")
+            caller.told(f"{sentence}. {refusal.hint}" if refusal.hint else sentence)
+        if asked.exchange is not None and asked.exchange.started is not None:
+            return _broken_off(asked)
+        entry.status = refusal.status
+        return refusal.response()
+
+    # ---- the verdict
+
+    def _judge(self, asked: _Asked) -> Destination:
+        """Where the request goes, when it may. Raises Refusal."""
+        request, caller, entry = asked.request, asked.caller, asked.entry
+        raw = request.raw_path
+        entry.path = raw.partition("?")[0]
+        try:
+            to = target.parse(request.method, raw) if asked.tunnel is None else target.inside(asked.tunnel, raw)
+        except Malformed as error:
+            raise Refusal(error.rule, error.message, 400, close=True) from error
+        entry.host, entry.path, entry.service = to.host, to.path, to.service or None
+        if request.method in ("TRACE", "TRACK"):
+            raise Refusal("method", f"{request.method} would echo what is sent", 405)
+        headers.expects_continue(request)
+        road = caller.road()
+        if road is None:
+            raise Refusal("no_turn", "there is no road while no turn is live")
+        entry.turn = road.turn
+        services = shown(request, caller, None if asked.tunnel or to.shape == "route" else PROXY)
+        if services is None and asked.tunnel is None:
+            hint = "as a bearer token, or in the proxy's URL"
+            raise Refusal("no_token", "the gateway needs the run's token (CLAWD_TOKEN)", hint=hint)
+        if to.shape != "route" and request.method != "CONNECT":
+            _same_host(request, to)
+        verdict = decide(request.method, to, self._grants(caller.group), road.role)
+        entry.service = verdict.service or entry.service
+        if services and to.shape != "plain" and request.method != "CONNECT" and services != {entry.service}:
+            raise Refusal("placeholder_misuse", f"a placeholder of {' and '.join(sorted(services))} was sent elsewhere")
+        destination = verdict.destination
+        if not verdict.allow or destination is None:
+            raise Refusal(verdict.rule, verdict.reason, verdict.status, hint=verdict.hint)
+        entry.host, entry.rule = destination.host, verdict.rule
+        if request.method == "CONNECT":
+            entry.verdict = "allow"
+            return destination
+        entry.path = destination.path
+        service = destination.service
+        if websocket.asked(request) and not service.websocket:
+            hint = f"websocket = true in [services.{service.name}] in config.toml"
+            raise Refusal("websocket", f"{service.name} takes no WebSockets", hint=hint)
+        return destination
+
+    # ---- what was allowed
+
+    async def _relayed(self, asked: _Asked, to: Destination) -> web.StreamResponse:
+        request, caller, service = asked.request, asked.caller, to.service
+        meter = self._counts.take(caller.group, service.name, caller.run, asked.entry.turn, service.limits)
+        meter.declares(request.content_length or 0)
+        fields, query, forms = headers.outgoing(request.headers, service.inject), to.query, None
+        if service.credential is not None:
+            asked.entry.credential = str(service.credential)
+            secret = self._secret(service.credential)
+            forms = self._forms_of(secret, service.inject.basic if service.inject else None)
+            if header := headers.credential(service.inject, secret):
+                fields[header[0]] = header[1]
+            elif service.inject is not None and service.inject.query:
+                query = headers.with_parameter(query, service.inject.query, secret)
+        session = await self._upstreams.session(caller.group, to)
+        url = URL.build(scheme=to.scheme, host=to.host, port=to.port, path=to.path, query_string=query, encoded=True)
+        limits = service.limits
+        deadline = Deadline(limits.idle_s or IDLE_S, limits.total_s or TOTAL_S)
+        asked.entry.verdict = "allow"
+        exchange = asked.exchange = Exchange(
+            request, caller, to, asked.entry, meter, deadline, session, url, fields, forms
+        )
+        try:
+            with deadline:
+                relaying = websocket.relay if service.websocket and websocket.asked(request) else relay.relay
+                return await relaying(exchange)
+        except TimeoutError as error:
+            raise relay.failure(exchange, error) from error
+
+    def _secret(self, reference: Secret) -> str:
+        try:
+            return reference.reveal()
+        except ConfigError as error:
+            raise Refusal("no_credential", error.message, 503, hint=error.hint) from error
+
+    def _forms_of(self, secret: str, user: str | None) -> Forms:
+        key = hashlib.sha256(f"{user}\0{secret}".encode("utf-8", "surrogatepass")).digest()
+        forms = self._forms.get(key)
+        if forms is None:
+            while len(self._forms) >= _MOST_FORMS:
+                del self._forms[next(iter(self._forms))]
+            forms = self._forms[key] = Forms(forms_of(secret, user))
+        return forms
+
+    async def _addresses(self, to: Destination) -> list[str]:
+        try:
+            return await address.check(to.host, to.port, to, self._lookup)
+        except address.Refused as error:
+            raise Refusal(error.rule, error.message, hint=error.hint) from error
+
+
+def _unavailable(error: ClawdError) -> Refusal:
+    rule = "config" if isinstance(error, ConfigError) else "unavailable"
+    return Refusal(rule, error.message, 503, hint=error.hint)
+
+
+def _same_host(request: web.BaseRequest, to: Target) -> None:
+    """Raises Refusal when Host names another than the target does."""
+    try:
+        host, port = grammar.authority(request.headers.get("Host", ""))
+    except ValueError as error:
+        raise Refusal("malformed", f"Host: {error}", 400, close=True) from error
+    if (host, port or grammar.PORTS[to.scheme]) != (to.host, to.port):
+        raise Refusal("host_mismatch", f"Host names {host}, and the request goes to {to.host}", 421)
+
+
+def _broken_off(asked: _Asked) -> web.StreamResponse:
+    """An answer that cannot be ended well is not ended at all."""
+    if asked.request.transport is not None:
+        asked.request.transport.abort()
+    if asked.exchange is not None and asked.exchange.started is not None:
+        return asked.exchange.started
+    return web.Response(status=_UPSTREAMS_FAULT)

@@ -1,7 +1,8 @@
 """One connection to a run's socket: who made it, and what waits on it.
 
-aiohttp's request handler, with three changes: the peer is looked at once, when it connects; a long-poll ends
-with its connection; and what is no HTTP is answered in our own words and never logged."""
+aiohttp's request handler, with a few changes: the peer is looked at once, when it connects; a long-poll ends with its
+connection; what is no HTTP is answered in our own words and never logged; and who keeps a connection must use it, but
+for the runner, whose sandbox may be frozen for long."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from aiohttp import web
@@ -27,16 +29,55 @@ log = logging.getLogger(__name__)
 Admission = Callable[[Peer | None], Problem | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds: for a request's head from its first byte on, between two pieces of a body, and without a request."""
+
+    head: float = 10.0
+    body: float = 30.0
+    idle: float = 120.0
+
+
+class TooSlow(web.RequestPayloadError, TimeoutError):
+    """A body that came to a halt: 408."""
+
+
 class Connection(web.RequestHandler):
-    """`peer` is who connected, `refusal` what every request of it is answered with, if anything."""
+    """`peer` is who connected, `refusal` what every request of it is answered with, if anything. `lasting` is asked
+    when patience has ended: whether this peer's connections may stay as they are."""
 
-    __slots__ = ("_admit", "_ended", "_poll", "peer", "refusal")
+    __slots__ = (
+        "_admit",
+        "_due",
+        "_ended",
+        "_head",
+        "_inside",
+        "_lasting",
+        "_options",
+        "_patience",
+        "_poll",
+        "_timer",
+        "peer",
+        "refusal",
+    )
 
-    def __init__(self, manager: web.Server, admit: Admission, **options: Any) -> None:
+    def __init__(
+        self,
+        manager: web.Server,
+        admit: Admission,
+        *,
+        lasting: Callable[[Peer | None], bool] = lambda _: False,
+        patience: Patience = Patience(),
+        **options: Any,
+    ) -> None:
         super().__init__(manager, **options)
-        self._admit = admit
+        self._admit, self._lasting, self._patience, self._options = admit, lasting, patience, options
         self._poll: asyncio.Task[Any] | None = None
         self._ended = False
+        self._inside: Connection | None = None
+        self._head = False  # a part of a request's head is here
+        self._due = 0.0  # by the loop's clock, when patience ends
+        self._timer: asyncio.TimerHandle | None = None
         self.peer: Peer | None = None
         self.refusal: Problem | None = None
 
@@ -44,12 +85,89 @@ class Connection(web.RequestHandler):
         self.peer = peer_of(cast(socket.socket, transport.get_extra_info("socket")))
         self.refusal = self._admit(self.peer)
         super().connection_made(transport)
+        self._expect(self._patience.idle)
         if self.refusal is not None and self._manager is not None and len(self._manager.connections) > MOST_HELD:
             cast(asyncio.Transport, transport).abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
-        self.end_poll()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._inside is None:  # a tunnel was told by what is inside it, and is at its end
+            self.end_poll()
+
+    def inner(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> Connection:
+        """The protocol inside a tunnel that this connection becomes: the same peer's, counted with this one, and ending
+        with it. Its requests are cancelled when their client leaves."""
+        self._inside = Connection(
+            web.Server(handler, handler_cancellation=True),
+            lambda _: self.refusal,
+            patience=self._patience,
+            **self._options,
+        )
+        return self._inside
+
+    def close(self) -> None:
+        """The server is leaving: what is being done may end first. A tunnel in which nothing is done ends now: its
+        client need not be waited for."""
+        super().close()
+        if self._inside is not None:
+            resting = self._inside._resting()
+            self._inside.close()
+            if resting and self.transport is not None:
+                self.transport.abort()
+
+    # ---- patience
+
+    def data_received(self, data: bytes) -> None:
+        requests = self._request_count
+        super().data_received(data)
+        if self._request_count != requests or not self._resting():
+            self._head = self._head and self._request_count == requests
+            self._expect(self._patience.body)
+        elif data and not self._head:
+            self._head = True
+            self._expect(self._patience.head)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        finished = await super().finish_response(request, resp, start_time)
+        self._expect(self._patience.idle)
+        return finished
+
+    def _resting(self) -> bool:
+        """No request is here, or being done."""
+        return self._waiter is not None and not self._messages
+
+    def _expect(self, seconds: float) -> None:
+        """Patience ends in so many seconds. A timer that fires too early is set anew: cheaper than one a request."""
+        if self.transport is None:
+            return
+        self._due = self._loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(self._due, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self.transport is None or self._upgraded or self._lasting(self.peer):
+            return  # the next bytes set it again
+        if self._loop.time() < self._due:
+            self._timer = self._loop.call_at(self._due, self._look)
+        elif self._resting():
+            if self._head:
+                self.transport.write(_TOO_SLOW)
+            self.force_close()
+        elif self._current_request is None or self._reading_paused or self._current_request.content.is_eof():
+            self._expect(self._patience.body)  # it is we who are busy
+        else:
+            body = self._current_request.content
+            body.set_exception(TooSlow("the body came to a halt"))
+            body.feed_eof()  # nobody need wait for the rest
+            self.close()
 
     def end_poll(self) -> None:
         """Nothing waits here any more, now or later: the peer or the server is leaving."""
@@ -74,9 +192,15 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What cannot be parsed is the peer's defect: 400, and no byte of it in a log."""
+        """What cannot be parsed is the peer's defect: 400, and no byte of it in a log. An answer that has begun is
+        never ended as if it were whole."""
+        if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
+            raise ConnectionResetError from exc
+        if status >= 500:
+            log.error("a request failed: %s", type(exc).__name__)
+            return problem(Problem(status, "internal", "the daemon failed at this; its log says more", close=True))
         log.warning("a request that is no HTTP was refused: %s", type(exc).__name__)
-        return problem(Problem(400 if status < 500 else status, "malformed", "this is no HTTP request", close=True))
+        return problem(Problem(400, "malformed", "this is no HTTP request", close=True))
 
 
 def reply(body: dict[str, Any], status: int = 200) -> web.Response:
@@ -89,3 +213,13 @@ def problem(error: Problem) -> web.Response:
     if error.close:
         response.force_close()
     return response
+
+
+def _raw(status: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+_TOO_SLOW = _raw(
+    "408 Request Timeout", b'{"schema":1,"error":"too_slow","message":"the head of the request came too slowly"}'
+)

@@ -1,11 +1,10 @@
 """The run's socket: the turn protocol for the runner, host tools for whoever in the sandbox shows the run's
-token.
+token, and for the same the way to the gateway, which decides about services and the proxy.
 
 Identity is the socket: each run has its own, the kernel says which process is at the other end, and no body
 says who it is. The turn protocol is taken from the one process that said the first `hello`. Host tools need
-the run's token and a live turn. What is not built yet (services, proxy, MCP) is refused. Everything that
-arrives is hostile: it is bounded before it is read, checked before it is used, and answered with a sentence,
-never with a traceback.
+the run's token and a live turn. What is not built yet (MCP) is refused. Everything that arrives is hostile: it
+is bounded before it is read, checked before it is used, and answered with a sentence, never with a traceback.
 
 Importing this module imports aiohttp: a daemon does so with its first run.
 """
@@ -22,7 +21,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -31,16 +30,20 @@ from clawd.clock import Clock, SystemClock
 from clawd.errors import ClawdError, LeaseLost, StorageError
 from clawd.host import bodies
 from clawd.host.bodies import Problem
-from clawd.host.connection import Connection, problem, reply
+from clawd.host.connection import Connection, TooSlow, problem, reply
 from clawd.host.peer import Peer
 from clawd.host.tools import ToolContext, ToolTable
 from clawd.model import Usage
 from clawd.turns.desk import Control, Desk, Final, Lease, ToolCall
 
+if TYPE_CHECKING:
+    from clawd.gateway.caller import Caller
+    from clawd.gateway.gateway import Gateway, Handler, Inner
+
 log = logging.getLogger(__name__)
 
 _KEEP_ALIVE = 3600.0  # a sandbox may be paused for long; its connections stay
-_NOT_BUILT = Problem(403, "not_built", "services, the proxy and MCP are not built yet", close=True)
+_NOT_BUILT = Problem(403, "not_built", "MCP is not built yet", close=True)
 
 
 class HostServer:
@@ -48,7 +51,8 @@ class HostServer:
 
     `owns` tells whether a process belongs to the run's sandbox, None while that is not known yet; `uid` is
     the group's own user, None for the daemon's. `runner` and `live` leases are known already when a run is
-    adopted. `on_second_hello` is called when a second process says `hello`: the run is to be ended."""
+    adopted. `on_second_hello` is called when a second process says `hello`: the run is to be ended. `caller` is
+    the run as the gateway sees it, `gateway` gives that."""
 
     def __init__(
         self,
@@ -62,6 +66,8 @@ class HostServer:
         context: Callable[[Lease], ToolContext],
         token_ok: Callable[[str, str], bool],
         on_second_hello: Callable[[], None],
+        caller: Caller,
+        gateway: Callable[[], Awaitable[Gateway]],
         runner: Peer | None = None,
         live: Iterable[Lease] = (),
         clock: Clock | None = None,
@@ -76,6 +82,8 @@ class HostServer:
         self._context = context
         self._token_ok = token_ok
         self._on_second_hello = on_second_hello
+        self._caller = caller
+        self._gateway = gateway
         self._rate = Rate(bodies.CALLS_PER_SECOND, clock or SystemClock())
         self._live: dict[int, Lease] = {lease.turn: lease for lease in live}
         self._heard = False  # the runner has its token: it took part in the turn protocol
@@ -112,6 +120,7 @@ class HostServer:
                 return Connection(
                     http,
                     self._admit,
+                    lasting=lambda peer: peer is not None and peer == self.runner,
                     loop=loop,
                     keepalive_timeout=_KEEP_ALIVE,
                     tcp_keepalive=False,
@@ -156,10 +165,18 @@ class HostServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast(Connection, request.protocol)
+        return await self._answer(request, connection, lambda: self._route(request, connection))
+
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        connection: Connection,
+        doing: Callable[[], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
         try:
             if connection.refusal is not None:
                 raise connection.refusal
-            return await self._route(request, connection)
+            return await doing()
         except Problem as error:
             return problem(error)
         except LeaseLost as error:
@@ -168,6 +185,8 @@ class HostServer:
             return problem(Problem(503, "storage", str(error)))
         except ClawdError as error:
             return problem(Problem(422, "refused", str(error)))
+        except TooSlow as error:
+            return problem(Problem(408, "too_slow", str(error), close=True))
         except (web.RequestPayloadError, ConnectionError):
             return problem(Problem(400, "malformed", "the body was cut off", close=True))
         except Exception:
@@ -177,7 +196,11 @@ class HostServer:
     async def _route(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         target = request.raw_path
         path, _, query = target.partition("?")
-        if request.method == "CONNECT" or not target.startswith("/") or path.startswith(("/svc/", "/mcp")):
+        if request.method == "CONNECT" or not target.startswith("/") or path.startswith("/svc/"):
+            gateway = await self._gateway()
+            # Who goes away, and this server's end, end what was asked for too.
+            return await connection.wait(lambda: gateway.serve(request, self._caller, self._inner(connection)))
+        if path.startswith("/mcp"):
             raise _NOT_BUILT
         if path.startswith(bodies.TOOLS) and request.method == "POST":
             return await self._tool(request, connection, path.removeprefix(bodies.TOOLS))
@@ -197,6 +220,16 @@ class HostServer:
         if not (number.isascii() and number.isdigit() and len(number) < 17):
             raise Problem(404, "not_found", "there is nothing here")
         return await self._of_turn(request, int(number), verb, query)
+
+    def _inner(self, outer: Connection) -> Inner:
+        """What speaks HTTP in a tunnel that `outer` becomes."""
+
+        def inner(handler: Handler) -> Connection:
+            return outer.inner(
+                lambda request: self._answer(request, cast(Connection, request.protocol), lambda: handler(request))
+            )
+
+        return inner
 
     async def _hello(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         """The first one fixes the runner. It may say it again until it shows that it heard the answer, which a crash

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -21,9 +21,14 @@ from clawd.model import Lease
 from clawd.turns.counter import Counter
 from clawd.turns.run import Run
 
+if TYPE_CHECKING:
+    from clawd.gateway.caller import Caller
+    from clawd.gateway.gateway import Gateway
+
 
 class Sockets:
-    """`open` serves a run from here on; `on_second_hello` hears of a run whose runner is played by another."""
+    """`open` serves a run from here on; `on_second_hello` hears of a run whose runner is played by another. `caller`
+    is a run as the gateway sees it."""
 
     def __init__(
         self,
@@ -32,9 +37,12 @@ class Sockets:
         blobs: Path,
         text_limit: Callable[[str], int],
         on_second_hello: Callable[[Run], None],
+        caller: Callable[[Run], Caller],
+        gateway: Callable[[], Awaitable[Gateway]],
     ) -> None:
         self._counter, self._clock, self._blobs = counter, clock, blobs
         self._text_limit, self._on_second_hello = text_limit, on_second_hello
+        self._caller, self._gateway = caller, gateway
 
     @asynccontextmanager
     async def open(self, run: Run) -> AsyncIterator[None]:
@@ -54,6 +62,8 @@ class Sockets:
             context=context,
             token_ok=self._counter.knows,
             on_second_hello=lambda: self._on_second_hello(run),
+            caller=self._caller(run),
+            gateway=self._gateway,
             runner=Peer(run.runner[0], uid, run.runner[1]) if run.runner else None,
             live=[Lease(run.id, live.turn, live.attempt, live.worker) for live in run.live.values()],
         ):

@@ -99,10 +99,15 @@ def claim(
     authority, taint = lowest([tree.role, Role(row["authority"])]), min(tree.taint, row["taint"], within.taint)
     if not at_least(authority, within.role):
         return None
-    live = tx.one("SELECT authority FROM turn WHERE run = ? AND state = 'claimed' LIMIT 1", run)
+    live = tx.one(
+        "SELECT authority, MIN(taint) AS taint FROM turn WHERE run = ? AND state = 'claimed' GROUP BY run", run
+    )
     if live is not None and live["authority"] != authority:
         return None
+    taint = min(taint, live["taint"]) if live is not None else taint
     tx.move("turn", row["id"], "claim", run=run, worker=worker, claimed_at=now, authority=authority, taint=taint)
+    tx.execute("UPDATE run SET authority = ? WHERE id = ?", authority, run)
+    fall(tx, run, taint)  # those beside it see what it sees
     tx.execute(
         "UPDATE turn SET engine = ?, backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
         engine,
@@ -123,6 +128,15 @@ def claim(
     tx.move("run", run, "take")
     more = next_claimable(tx, group) is not None
     return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]), more)
+
+
+def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None:
+    """Text of this trust has come into a run: its live turns fall to it, and the group's work tree with `tree`; else
+    that falls when they end."""
+    tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE run = ? AND state = 'claimed'", trust, run)
+    tx.execute("UPDATE run SET taint = MIN(taint, ?) WHERE id = ?", trust, run)
+    if tree and (row := tx.one("SELECT grp FROM run WHERE id = ?", run)) is not None:
+        groups.fall(tx, row["grp"], Role.OWNER, trust)
 
 
 def wakes(tx: Transaction, turn: int) -> list[dict[str, Any]]:

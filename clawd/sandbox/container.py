@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ import anyio
 from clawd.errors import SandboxUnavailable
 from clawd.sandbox import attach, hardening, recipe, running
 from clawd.sandbox.engine import Engine, NotThere
-from clawd.sandbox.processes import Process, boot, descends, process
+from clawd.sandbox.processes import Process, boot, descends, process, processes
 from clawd.sandbox.protocol import BackendName, Exit, LimitsKind, RunSpec, SandboxLimits
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TAG = "CLAWD_COMMAND"  # in the environment of a command beside the runner, and of what it starts
 KILL_SECONDS = 10.0
 FREEZE_SECONDS = 10.0
 SIGNAL_SECONDS = 0.2  # until the Engine is asked to help
@@ -50,6 +52,7 @@ class DockerSandbox:
         self.run, self.id, self.limits, self.log = spec.run, id, limits, ""
         self._spec, self._engine, self._first, self._user, self._zone = spec, engine, first, user, zone
         self._ended, self._dead = False, anyio.Event()
+        self._commands: set[str] = set()  # tags of those that run beside the runner
         self.handle = handle_of(id, first)
         self._handle = os.pidfd_open(first.pid)
         self._life = asyncio.create_task(self._live(), name=f"sandbox {spec.run}")
@@ -94,7 +97,8 @@ class DockerSandbox:
         if self._dead.is_set():
             raise SandboxUnavailable(f"the sandbox of {self._spec.group} has ended")
         command = [*hardening.entry(recipe.FORWARDER), *argv]
-        told = hardening.environment(self._spec, self._zone, environment)
+        tag = secrets.token_hex(8)
+        told = hardening.environment(self._spec, self._zone, {**environment, TAG: tag})
 
         def create(client: docker.DockerClient) -> str:
             made = client.api.exec_create(
@@ -103,6 +107,7 @@ class DockerSandbox:
             return str(made["Id"])
 
         execution, ended = await self._engine.call(create), False
+        self._commands.add(tag)
         try:
             code = await self._carry(execution, streams)
             if code == 0:
@@ -110,9 +115,31 @@ class DockerSandbox:
                 ended = True
             return code
         finally:
-            if not ended:  # cancelled, or nobody reads its output any more
-                with anyio.CancelScope(shield=True), contextlib.suppress(SandboxUnavailable):
-                    await self._end(execution)
+            self._commands.discard(tag)
+            with anyio.CancelScope(shield=True):
+                if not ended:  # cancelled, or nobody reads its output any more
+                    with contextlib.suppress(SandboxUnavailable):
+                        await self._end(execution)
+                await self.tidy()
+
+    async def tidy(self, everything: bool = False) -> None:
+        """End what commands left behind, so that it does not see what a later turn has; with `everything` the commands
+        too. What does not end takes the sandbox with it."""
+        with anyio.move_on_after(TIDY_SECONDS):
+            while not self._dead.is_set():
+                roots = self._inside if everything else None
+                left = await anyio.to_thread.run_sync(left_behind, self._first, frozenset(self._commands), roots)
+                if not left:
+                    return
+                for one in left:
+                    one.kill()
+                await anyio.sleep(_POLL)
+        if not self._dead.is_set():
+            log.error("what a command left behind in the sandbox of %s does not end; that ends", self._spec.group)
+            self._first.kill()
+
+    def _inside(self, pid: int) -> bool:
+        return hardening.within(pid, self.id)
 
     async def _carry(self, execution: str, streams: Sequence[int]) -> int:
         """Start the command, and copy until its output has ended. Gives 0, or what ended it before."""
@@ -203,6 +230,47 @@ class DockerSandbox:
             with contextlib.suppress(SandboxUnavailable):
                 await self._engine.call(removed(self.id), TIDY_SECONDS)
         return Exit(code, reason_of(code, self._ended, memory, self.log, self._spec.limits), outside=away)
+
+
+def left_behind(first: Process, commands: frozenset[str], inside: Callable[[int], bool] | None = None) -> list[Process]:
+    """What is alive in a container (whose first process is `first`) and belongs neither to the runner nor to one of the
+    running `commands`, by the tag in its environment. With `inside`, all that is not the runner's.
+
+    An orphan in there becomes the child of the first process, as the runner is from the beginning, and the runner
+    adopts its own. A command itself has its parent outside.
+    """
+    table = processes()
+    children: dict[int, list[int]] = {}
+    for pid, (_, parent, _) in table.items():
+        children.setdefault(parent, []).append(pid)
+
+    def below(pid: int) -> list[int]:
+        found = [pid]
+        for each in found:
+            found.extend(children.get(each, ()))
+        return found
+
+    mine = sorted(children.get(first.pid, ()), key=lambda pid: table[pid][2])
+    if first.pid not in table or table[first.pid][2] != first.start or not mine:
+        return []
+    runner = set(below(mine[0]))
+    if inside is None:
+        tops = [pid for pid in mine[1:] if tag_of(pid) not in commands]
+        strays = {each for top in tops for each in below(top)}
+    else:
+        strays = {pid for pid in table if pid != first.pid and pid not in runner and inside(pid)}
+    return [Process(pid, table[pid][2]) for pid in strays if table[pid][0] not in "ZX"]
+
+
+def tag_of(pid: int) -> str | None:
+    """The command that a process was started for, as its environment says; None when that does not, or cannot be
+    read."""
+    mark = f"{TAG}=".encode()
+    try:
+        lines = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return next((line[len(mark) :].decode("ascii", "replace") for line in lines if line.startswith(mark)), None)
 
 
 def reason_of(code: int | None, ended: bool, memory: bool, log: str, bounds: SandboxLimits) -> str:

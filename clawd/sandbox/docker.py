@@ -107,6 +107,7 @@ class Docker:
         self._kept(sandbox)
         try:
             await sandbox.unpause()
+            await sandbox.tidy(everything=True)  # commands whose daemon died belong to nobody
         except BaseException:  # it is looked at again, and taken over then
             sandbox.let_go()
             raise

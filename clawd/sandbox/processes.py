@@ -80,6 +80,12 @@ def seeing(directory: Path, at: str) -> set[Process]:
     return {one for one in found if one}
 
 
+def processes() -> dict[int, tuple[str, int, int]]:
+    """State, parent and start time of everything that can be seen now, by pid."""
+    read = ((pid, _stat(pid)) for pid in [int(it.name) for it in Path("/proc").iterdir() if it.name.isdigit()])
+    return {pid: each for pid, each in read if each}
+
+
 def _stat(pid: int) -> tuple[str, int, int] | None:
     """State, parent and start time of a process."""
     try:

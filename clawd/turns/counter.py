@@ -7,9 +7,7 @@ is in memory here can be lost at any moment; the ledger holds who claimed what.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -27,20 +25,18 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.model import Control, Final, Lease, Offer
 from clawd.signals import News, Signals
+from clawd.trust import lowest
 from clawd.turns import leases
 from clawd.turns.desk import ToolCall
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.leases import LiveTurn
+from clawd.turns.road import new_token, token_hash
 from clawd.turns.run import Run
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_FILES_BYTES = 100 << 20  # of one answer, all together
-
-
-def token_hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 class Counter:
@@ -94,7 +90,7 @@ class Counter:
             raise
 
     async def hello(self, run: str, pid: int, start: int) -> dict[str, Any]:
-        found, token, parallel = self._run(run), secrets.token_urlsafe(32), self._parallel()
+        found, token, parallel = self._run(run), new_token(), self._parallel()
         known = token_hash(token)
         await self._ledger.do(
             lambda tx: run_rows.ready(tx, run, token_hash=known, pid=pid, start=start, parallel=parallel)
@@ -105,9 +101,9 @@ class Counter:
         return {"token": token, "limits": {"parallel": parallel}, "clock": self._now()}
 
     def knows(self, run: str, token: str) -> bool:
-        """Whether a token is this run's."""
+        """Whether a token is that of this run's runner: those of commands beside it are good for no host tool."""
         found = self._dispatcher.run_of(run)
-        return found is not None and secrets.compare_digest(token_hash(token), found.token_hash)
+        return found is not None and not found.killed and token_hash(token) == found.token_hash
 
     async def next_turn(self, run: str, worker: int, wait: float) -> Offer | None:
         found = self._run(run)
@@ -193,7 +189,9 @@ class Counter:
             run.nudge()
         run.handed_out += 1
         row = claim.turn
-        run.live[row["id"]] = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
+        live = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
+        live.role, live.taint = claim.authority, claim.taint
+        run.live[row["id"]] = live
         if run.resting:
             run.look_again()
         self._dispatcher.tell(run.group, row["session"], row["id"], "claimed")
@@ -219,6 +217,7 @@ class Counter:
         """The claim as the runner gets it. One that cannot be put together (a script is missing, say) is its turn's
         end, told in its chat."""
         try:
+            await self._dispatcher.runs.trust(run)
             for sentence in self._dispatcher.runs.render(run):
                 await self._say(claim.turn, sentence)
             return self._composer.offer(claim)
@@ -241,6 +240,10 @@ class Counter:
 
         await self._ledger.insist(say)
         self._dispatcher.deliver(to)
+
+    async def notice(self, turn: int, sentence: str) -> None:
+        """A notice to the chat of a turn by its number."""
+        await self._say(await self._ledger.do(lambda tx: turns.get(tx, turn)), sentence)
 
     async def _fail(self, run: Run, lease: Lease, why: str) -> None:
         def end(tx: Transaction) -> tuple[Row, ends.Ended]:
@@ -343,7 +346,9 @@ class Counter:
         return kept, final.error
 
     def _forget(self, run: Run, turn: int) -> None:
-        run.live.pop(turn, None)
+        if (ended := run.live.pop(turn, None)) is not None:
+            for command in run.commands.values():  # it works in what the turn leaves behind
+                command.role = lowest([command.role, ended.role])
         run.last_worked = self._clock.monotonic()
         if run.blocked and not run.live:
             run.blocked = False

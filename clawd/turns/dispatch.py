@@ -6,8 +6,7 @@ What is in memory here (who has a place, live turns) can be lost at any moment: 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -219,27 +218,6 @@ class Dispatcher:
     def sandboxes(self) -> list[dict[str, Any]]:
         """Every living sandbox under the contract's names."""
         return [run.listed() for run in self.active.values()]
-
-    async def execute(self, group: str, argv: list[str], environment: dict[str, str], streams: Sequence[int]) -> int:
-        """Run a command beside the group's runner, on the caller's streams; gives its exit code."""
-        run = await self.ensure(group)
-        if not (run.busy or run.exec_count) and (self.runs.outlived(run) or not await self.runs.fits(run)):
-            await self.end_run(group)  # an edit holds from the next turn on, and from the next command
-            run = await self.ensure(group)
-        assert run.sandbox is not None
-        if run.left_out:
-            told = "".join(f"clawd: {sentence}\n" for sentence in run.left_out).encode()
-            with suppress(OSError):
-                await anyio.to_thread.run_sync(os.write, streams[2], told)
-        run.exec_count += 1
-        try:
-            await self.runs.thaw(run)
-            return await run.sandbox.execute(argv, environment, streams)
-        finally:
-            run.exec_count -= 1
-            run.last_worked = self._clock.monotonic()
-            run.look_again()
-            self.reconsider()
 
     # ── places ──
 

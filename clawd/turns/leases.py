@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clawd.trust import Role
+
 if TYPE_CHECKING:
     from clawd.ledger.db import Row
 
@@ -32,13 +34,17 @@ class LiveTurn:
     confirmed: bool = False
     stopping: float | None = None
     why: str | None = None  # what it is ended for, when nobody asked for that
+    role: Role = Role.NONE  # for whom it acts
+    taint: float = 1.0  # what it has fallen to, in the ledger too
+    told: bool = False  # that a request of it was refused
 
     @classmethod
     def returning(cls, row: Row, now: float) -> LiveTurn:
         """A claimed turn after a restart of the daemon. Its worker had it, or asks for it once more."""
         held = row["id"], row["session"], row["attempt"], row["worker"]
         stopping = now if row["stop_requested"] else None
-        return cls(*held, now, now + RETURN_S - LEASE_S, now, confirmed=True, stopping=stopping)
+        acts = {"role": Role(row["authority"]), "taint": row["taint"]}
+        return cls(*held, now, now + RETURN_S - LEASE_S, now, confirmed=True, stopping=stopping, **acts)
 
 
 def verdict(live: LiveTurn, now: float, wall: float = WALL_S) -> str:

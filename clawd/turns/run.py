@@ -9,8 +9,17 @@ from typing import Any
 import anyio
 
 from clawd.sandbox.protocol import Exchanged, RunSpec, Sandbox
+from clawd.trust import Role
 from clawd.turns.desk import Control
 from clawd.turns.leases import LiveTurn
+
+
+@dataclass(slots=True)
+class Command:
+    """One of the owner's, beside the runner: for whom it acts, and the lowest trust of what came to it."""
+
+    role: Role
+    taint: float = 1.0
 
 
 @dataclass(slots=True)
@@ -50,10 +59,13 @@ class Run:
     left: bool = False  # it goes on without this daemon, for the next one
     dead: bool = False  # known, and its socket closed
     exec_count: int = 0
+    commands: dict[str, Command] = field(default_factory=dict)  # those of `exec` that run, by the hash of their token
+    tainting: anyio.Lock = field(default_factory=anyio.Lock)
     refused: tuple[str, ...] = ()  # files of the group that are not shown, and why
     left_out: tuple[str, ...] = ()  # directories of the host that its group asks for and does not have, and why
     lost: tuple[Exchanged, ...] = ()  # those that were exchanged while it was made
     work: str | None = None  # which directory `work/` was when it was mounted
+    trusts: bool = False  # it was given the certificates for what it reaches through the gateway
     shown: tuple[object, ...] | None = None  # the stamps of the files that the view was made from
 
     @property
@@ -62,9 +74,18 @@ class Run:
         return bool(self.live or self.asking)
 
     @property
+    def acting(self) -> list[LiveTurn | Command]:
+        """All that its road is open for."""
+        return [*self.live.values(), *self.commands.values()]
+
+    @property
     def used(self) -> bool:
         """Whether somebody has a use for it, or may have one in a moment."""
         return bool(self.busy or self.wanted or self.exec_count)
+
+    def knows(self, hashed: str) -> bool:
+        """Whether this is the hash of a token that is good: the runner's, or a running command's."""
+        return not self.killed and (hashed == self.token_hash or hashed in self.commands)
 
     @property
     def parked(self) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -34,6 +34,7 @@ from clawd.turns.run import Run
 log = logging.getLogger(__name__)
 
 HELLO_S = 20.0
+BUNDLE = "ca.pem"  # in the run's socket directory: /run/clawd/ca.pem in the sandbox
 
 
 Serve = Callable[[Run], AbstractAsyncContextManager[object]]
@@ -55,6 +56,14 @@ def _place(directory: Path) -> str | None:
     except OSError:
         return None
     return f"{status.st_dev}:{status.st_ino}"
+
+
+def _place_bundle(directory: Path, bundle: bytes) -> None:
+    """As one file that is whole whenever somebody looks."""
+    new = directory / f".{BUNDLE}"
+    new.write_bytes(bundle)
+    new.chmod(0o644)
+    new.rename(directory / BUNDLE)
 
 
 def _asked(spec: RunSpec) -> dict[str, Any]:
@@ -86,13 +95,16 @@ class Runs:
         image: Callable[[str], str],
         wrong: Callable[[str], list[str]],
         zone: Callable[[str], str],
+        bundle: Callable[[str], Awaitable[bytes | None]],
         mounts: Mounts | None = None,
     ) -> None:
         """`image` gives what a group's container is made from, `wrong` sentences on its own config, `zone` its time
-        zone, `mounts` what it is shown of the host's directories."""
+        zone, `bundle` the certificates that its clients trust, once a service is granted to it, `mounts` what it is
+        shown of the host's directories."""
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
         self.backend, self._serve, self._limits = backend, serve, limits
-        self._image, self._wrong, self._zone, self._mounts = image, wrong, zone, mounts
+        self._image, self._wrong, self._zone, self._bundle = image, wrong, zone, bundle
+        self._mounts = mounts
         self._told: dict[str, set[str]] = {}
         self.check_room: Callable[[], None] = lambda: None
         """Raises StorageError while the disk has no room for a turn; set by whoever puts the rooms together."""
@@ -183,6 +195,7 @@ class Runs:
                 sandbox = await self._make(run)
             else:
                 await anyio.to_thread.run_sync(self._show, run)
+                await self.trust(run)
             # The socket opens when its sandbox can be told from others; the runner takes longer to come up.
             async with self._serve(run):
                 work = run.work or ""
@@ -207,6 +220,7 @@ class Runs:
         await self._begin(run)
         faults.passing("begun")
         await anyio.to_thread.run_sync(self._make_room, run)
+        await self.trust(run)
         run.sandbox = await self._start(run)
         faults.passing("made")
         run.work = _place(run.spec.work)
@@ -310,6 +324,18 @@ class Runs:
             )
 
         await self._ledger.do(begin)
+
+    async def trust(self, run: Run) -> None:
+        """Give the run the certificates that its clients trust, once its group has a use for them. One that cannot be
+        given is told, and leaves it without."""
+        if run.trusts:
+            return
+        try:
+            if (bundle := await self._bundle(run.group)) is not None:
+                await anyio.to_thread.run_sync(_place_bundle, run.spec.socket_directory, bundle)
+                run.trusts = True
+        except (StorageError, OSError) as error:
+            log.error("the certificates for group %s cannot be given to its sandbox: %s", run.group, error)
 
     def render(self, run: Run) -> list[str]:
         """Renew what the agent is shown. Gives a sentence for each file of the group that is not used as it stands, and

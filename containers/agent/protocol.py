@@ -8,6 +8,7 @@ imports."""
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 
@@ -52,6 +53,11 @@ ANSWERS = {
 EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
 STOP, SHUTDOWN = "stop", "shutdown"
+
+# A run's token, whichever. No text that is kept has one: in a conversation it would go to a model, and a token in a
+# body is for the gateway a placeholder that somebody carries off.
+TOKEN = re.compile(r"claw-[A-Za-z0-9_-]{43}")
+HIDDEN = "[token]"
 
 EVENTS_BYTES = 64 << 10
 STEP_BYTES = 1 << 20
@@ -191,11 +197,16 @@ class Client:
         return data
 
 
+def hidden(text: str) -> str:
+    """The text without any run's token."""
+    return TOKEN.sub(HIDDEN, text)
+
+
 def clean(value: Any) -> Any:
     """The same JSON value with every text as every store can hold it: NUL and halves of characters made
-    visible."""
+    visible, and no token."""
     if isinstance(value, str):
-        return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+        return hidden(value).replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
         return {clean(key): clean(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -7,10 +7,11 @@ their own repeats."""
 from __future__ import annotations
 
 import os
+import re
 import select
 import time
 
-from agent.protocol import OUTPUT_BYTES
+from agent import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ NOTES = "notes.md"
 INTERRUPTED = "[interrupted: the sandbox ended while this ran. It was not run again.]"
 # The kernel's out-of-memory killer is to take the command, not the runner.
 _SHELL = '{ echo 500 >/proc/self/oom_score_adj; } 2>/dev/null; exec /bin/sh -c "$1"'
+_TOKEN = re.compile(protocol.TOKEN.pattern.encode())
+# What may become one when more bytes come.
+_BEGUN = re.compile(rb"c(?:l(?:a(?:w(?:-[A-Za-z0-9_-]{0,42})?)?)?)?\Z")
+_LONGEST_BEGUN = 47
 _PIPE = 1 << 20  # at most this is read from a pipe that something else still holds open
 
 _SAID = (
@@ -132,13 +137,14 @@ def has_ended(pid: int) -> bool:
 
 
 class Output:
-    """Bytes of which only the head and the tail are kept."""
+    """Bytes of which only the head and the tail are kept, and no token."""
 
-    def __init__(self, limit: int = OUTPUT_BYTES) -> None:
+    def __init__(self, limit: int = protocol.OUTPUT_BYTES) -> None:
         self.total = 0
         self._half = limit // 2
         self._head = bytearray()
         self._tail = bytearray()
+        self._begun = b""  # of a token, perhaps: it is not in `total` yet
 
     def read(self, descriptor: int) -> bool:
         """Take what a non-blocking descriptor has. False when that is nothing, now or ever."""
@@ -150,6 +156,13 @@ class Output:
         return bool(data)
 
     def add(self, data: bytes) -> None:
+        data = _TOKEN.sub(protocol.HIDDEN.encode(), self._begun + data)
+        begun = _BEGUN.search(data, max(0, len(data) - _LONGEST_BEGUN))
+        at = begun.start() if begun else len(data)
+        self._begun = data[at:]
+        self._keep(data[:at])
+
+    def _keep(self, data: bytes) -> None:
         self.total += len(data)
         room = self._half - len(self._head)
         self._head += data[:room]
@@ -158,6 +171,8 @@ class Output:
 
     def text(self) -> str:
         """Whole, or head and tail around a marker. NUL and what is not UTF-8 show as `\\x00`."""
+        self._keep(self._begun)
+        self._begun = b""
         head, tail = bytes(self._head), bytes(self._tail)
         left_out = self.total - len(head) - len(tail)
         if not left_out:

@@ -101,7 +101,9 @@ class Turn:
         """A command of this turn, in `work/`. Raises OSError."""
         self.check()
         self.used_processes = True
-        environment = {**os.environ, "CLAWD_TOKEN": self.place.token}
+        token, road = self.place.token, self.context.get("environment") or {}
+        road = {name: value.replace("{token}", token) for name, value in road.items()}
+        environment = {**os.environ, **road, "CLAWD_TOKEN": token}
         process = self.processes.start(self.id, argv, self.place.work, environment)
         if self._interrupted.is_set():  # it was started while the stop arrived
             self.processes.kill(self.id)
@@ -181,7 +183,7 @@ class Turn:
                 self.check()
                 self._events.append({"type": "tool", "name": name[:200], "phase": "start"})
                 self.flush()
-                content = tools.run(self, name, arguments, nth, resumed)
+                content = protocol.hidden(tools.run(self, name, arguments, nth, resumed))
                 self._events.append({"type": "tool", "name": name[:200], "phase": "end"})
                 self.check()
                 resumed = False

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from agent import tools
+from agent import protocol, tools
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +44,24 @@ def test_text_is_whole_or_cut_between_characters(text: str, limit: int) -> None:
 def test_any_bytes_become_text(data: bytes, limit: int) -> None:
     assert "\0" not in cut(data, limit)
     cut(data, limit).encode()
+
+
+TOKEN = b"claw-" + b"aB3_-" * 8 + b"xyz"
+PIECE = st.sampled_from([b"c", b"claw-", b"claw-claw-", TOKEN[:30], TOKEN, b"sk-ant-api03-" + TOKEN, b"\n", b"x" * 40])
+
+
+@given(st.lists(PIECE, max_size=12), st.lists(st.integers(1, 60), min_size=1), st.sampled_from([20, 100, 1000]))
+def test_no_token_is_shown_however_it_comes(pieces: list[bytes], sizes: list[int], limit: int) -> None:
+    data = b" ".join(pieces)
+    output, at, turn = tools.Output(limit), 0, 0
+    while at < len(data):
+        output.add(data[at : at + sizes[turn % len(sizes)]])
+        at, turn = at + sizes[turn % len(sizes)], turn + 1
+    shown, whole = output.text(), protocol.hidden(data.decode())
+    assert TOKEN.decode()[-20:] not in shown
+    if len(whole) <= limit // 2 * 2:
+        assert shown == whole
+        assert shown.count("[token]") == data.count(TOKEN)
 
 
 def test_bytes_are_made_visible() -> None:

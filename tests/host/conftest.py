@@ -17,6 +17,7 @@ from typing import Any
 
 import anyio
 import pytest
+from aiohttp import web
 
 from clawd.files import Blobs
 from clawd.host.server import HostServer
@@ -38,6 +39,48 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class StandInGateway:
+    """Refuses each request with its own first line. `/svc/wait` waits, for ever; a tunnel opens without TLS."""
+
+    def __init__(self) -> None:
+        self.served: list[str] = []
+        self.callers: list[Any] = []
+        self.waiting = 0
+        self.ended = 0
+        self.error: Exception | None = None
+
+    async def serve(self, request: web.BaseRequest, caller: Any, inner: Any) -> web.StreamResponse:
+        self.callers.append(caller)
+        if request.method == "CONNECT":
+            return await self._tunnel(request, inner)
+        return await self._answer(request)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.served.append(f"{request.method} {request.raw_path}")
+        if self.error is not None:
+            raise self.error
+        if request.raw_path.endswith("/wait"):
+            self.waiting += 1
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.ended += 1
+        return web.json_response({"schema": 1, "error": "served", "message": self.served[-1]}, status=403)
+
+    async def _tunnel(self, request: web.BaseRequest, inner: Any) -> web.StreamResponse:
+        transport, protocol = request.transport, inner(self._answer)
+        assert transport is not None
+        transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.ended += 1
+            transport.close()
+        raise AssertionError
+
+
 @dataclass
 class Stage:
     """A run's directory and desk; makes servers for it, and runners that speak to them."""
@@ -48,6 +91,13 @@ class Stage:
     runners: list[subprocess.Popen[bytes]] = field(default_factory=list)
     sent: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
     second_hellos: int = 0
+    caller: Any = field(default_factory=object)
+    gateway: StandInGateway = field(default_factory=StandInGateway)
+    openings: int = 0  # of the gateway
+
+    async def opened(self) -> StandInGateway:
+        self.openings += 1
+        return self.gateway
 
     @property
     def socket(self) -> Path:
@@ -84,6 +134,8 @@ class Stage:
             "context": context,
             "token_ok": lambda run, token: token == TOKEN,
             "on_second_hello": second_hello,
+            "caller": self.caller,
+            "gateway": self.opened,
         }
         return HostServer(run, self.socket, **{**options, **changes})
 

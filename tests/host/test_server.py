@@ -447,10 +447,10 @@ async def test_bodies_are_bounded(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("method", "target", "status", "error"),
     [
-        ("GET", "/svc/github/user", 403, "not_built"),
         ("POST", "/mcp", 403, "not_built"),
-        ("GET", "http://example.test/", 403, "not_built"),
-        ("CONNECT", "example.test:443", 403, "not_built"),
+        ("GET", "/svc", 404, "not_found"),
+        ("GET", "//svc/github/user", 404, "not_found"),
+        ("GET", "/SVC/github/user", 404, "not_found"),
         ("GET", "/", 404, "not_found"),
         ("GET", bodies.HELLO, 404, "not_found"),
         ("DELETE", "/host/v1/turn", 404, "not_found"),
@@ -468,6 +468,82 @@ async def test_where_requests_go(stage: Stage, method: str, target: str, status:
     async with stage.server():
         await live(stage)
         assert await code(stage, method, target) == (status, error)
+
+
+# ---- what goes to the gateway
+
+
+async def test_services_and_the_proxy_are_the_gateways_and_nothing_else_opens_it(stage: Stage) -> None:
+    async with stage.server():
+        await live(stage)
+        assert await code(stage, "POST", "/mcp") == (403, "not_built") and stage.openings == 0
+        for line in ("GET /svc/github/user?a=%2f", "POST http://example.test/a/../b", "OPTIONS *"):
+            assert (await ask(stage, *line.split(" ")))[1].get("message", line) == line
+        assert stage.gateway.served[:3] == [
+            "GET /svc/github/user?a=%2f",
+            "POST http://example.test/a/../b",
+            "OPTIONS *",
+        ]
+        assert set(stage.gateway.callers) == {stage.caller}
+
+
+async def test_it_is_asked_by_nobody_who_may_not_speak_here(stage: Stage) -> None:
+    request = b"GET /svc/a/b HTTP/1.1\r\nHost: x\r\n\r\n", b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"
+    for owned, expected in ((False, (403, "not_this_sandbox")), (None, (503, "starting"))):
+        async with stage.server(owns=lambda pid, owned=owned: owned):
+            for each in request:
+                status, answer = await raw(stage, each)
+                assert (status, answer["error"]) == expected
+    assert stage.openings == 0
+
+
+async def test_who_goes_away_and_the_end_of_the_server_end_what_was_asked_for(stage: Stage) -> None:
+    async with stage.server():
+        for _ in range(2):
+            _, writer = await asyncio.open_unix_connection(str(stage.socket))
+            writer.write(b"GET /svc/a/wait HTTP/1.1\r\nHost: x\r\n\r\n")
+            await eventually(lambda: stage.gateway.waiting == stage.gateway.ended + 1)
+            if not stage.gateway.ended:
+                writer.close()
+                await eventually(lambda: stage.gateway.ended == 1)
+    assert stage.gateway.ended == 2
+    writer.close()
+
+
+async def test_a_request_in_a_tunnel_ends_with_its_client_and_a_tunnel_with_the_server(stage: Stage) -> None:
+    async with stage.server():
+        reader, writer = await asyncio.open_unix_connection(str(stage.socket))
+        writer.write(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        for error, status in ((None, b"403"), (StorageError("the disk is full"), b"503"), (RuntimeError("x"), b"500")):
+            stage.gateway.error = error
+            writer.write(b"GET /inside HTTP/1.1\r\nHost: a\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.split(b" ")[1] == status
+            length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+            await reader.readexactly(length)
+            if status == b"500":
+                assert await reader.read() == b""
+        assert stage.gateway.served == ["GET /inside"] * 3
+        stage.gateway.error, ended = None, stage.gateway.ended
+        reader, again = await asyncio.open_unix_connection(str(stage.socket))
+        again.write(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        again.write(b"GET /inside/wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        await eventually(lambda: stage.gateway.waiting)
+        again.close()
+        await eventually(lambda: stage.gateway.ended > ended)
+    writer.close()
+
+
+async def test_what_fails_in_it_is_a_sentence(stage: Stage) -> None:
+    async with stage.server():
+        for error, expected in (
+            (StorageError("the disk is full"), (503, "storage")),
+            (RuntimeError("secret"), (500, "internal")),
+        ):
+            stage.gateway.error = error
+            assert await code(stage, "GET", "/svc/a/b") == expected
 
 
 async def test_what_is_no_http_is_400(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -186,12 +186,17 @@ async def test_the_next_daemon_takes_it_over(docker, frozen: bool) -> None:
     spec = docker.spec()
     before = await docker.start(COUNTER, spec)
     await until((spec.work / "count").exists)
+    # A command of a daemon that is gone.
+    made = docker.backend.engine.run(lambda client: client.api.exec_create(before.id, ["sleep", "1004"], user="1:1"))
+    docker.backend.engine.run(lambda client: client.api.exec_start(made["Id"], detach=True))
+    await until(lambda: any("1004" in Path(f"/proc/{pid}/cmdline").read_text() for pid in inside(before)))
     if frozen:
         await before.pause()
     after = docker.another()
     found = await after.adopt(left_of(before, spec), spec)
     assert found is not None
     assert (found.id, found.handle, found.limits) == (before.id, before.handle, before.limits)
+    assert not any("1004" in Path(f"/proc/{pid}/cmdline").read_text() for pid in inside(found))
     first = (spec.work / "count").stat().st_mtime_ns
     await until(lambda: (spec.work / "count").stat().st_mtime_ns != first)
     assert all(found.owns(pid) for pid in inside(before))

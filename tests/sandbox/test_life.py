@@ -230,6 +230,26 @@ async def test_a_command_whose_output_nobody_reads_any_more_ends(ground) -> None
     await until(lambda: not any(command_line(pid).startswith(b"yes") for pid in inside(sandbox)))
 
 
+async def test_what_a_command_leaves_behind_ends_with_it_and_nothing_else_does(ground) -> None:
+    sandbox = await ground.start(SLEEPER)
+
+    def asleep(seconds: int) -> bool:
+        return any(command_line(pid) == f"sleep\0{seconds}\0".encode() for pid in inside(sandbox))
+
+    async with anyio.create_task_group() as tasks:
+        script = "setsid sleep 1000 >/dev/null 2>&1 & exec sleep 1001"
+        tasks.start_soon(beside, sandbox, ["sh", "-c", script])
+        await until(lambda: asleep(1000) and asleep(1001))
+        script = "setsid sleep 1002 >/dev/null 2>&1 & env -i setsid sleep 1003 >/dev/null 2>&1 &"
+        wait = "until grep -qz '^100[3]' /proc/[0-9]*/cmdline; do :; done"
+        assert (await beside(sandbox, ["sh", "-c", f"({script}); {wait}"])).code == 0
+        await until(lambda: not asleep(1002) and not asleep(1003))
+        assert asleep(1000) and asleep(1001), "another command goes on"
+        tasks.cancel_scope.cancel()
+    await until(lambda: not asleep(1000) and not asleep(1001))
+    assert inside(sandbox), "and the runner"
+
+
 async def test_a_command_that_is_not_there_is_told(ground) -> None:
     sandbox = await ground.start(SLEEPER)
     done = await beside(sandbox, ["/bin/sh", "-c", "exec nothing-such"])

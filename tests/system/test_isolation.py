@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from clawd.gateway.caller import TOKEN
 from tests.engine import Engine
 from tests.system import another_user
 from tests.system.conftest import until
@@ -225,24 +226,29 @@ def test_a_second_hello_ends_the_run_and_the_turn_goes_on_in_another(ground: Gro
 
 
 def test_the_token_is_known_to_the_children_of_the_runner_alone(ground: Ground) -> None:
-    token = ground.sh("echo $CLAWD_TOKEN")
-    assert len(token) > 30
+    work = ground.root / "groups/main/work"
+    assert ground.sh("echo $CLAWD_TOKEN >word; env | grep -c $CLAWD_TOKEN; cat word; echo $CLAWD_TOKEN") == (
+        "1\n[token]\n[token]"
+    )
+    token = (work / "word").read_text().strip()
+    assert TOKEN.fullmatch(token)
     hunt = f"python3 {INBOX}/hunt.py"
     assert ground.sh(f"echo $CLAWD_TOKEN >word; exec {hunt}") == "done"
     ground.sh("echo $CLAWD_TOKEN >word")
-    assert ground.inside("sh", "-c", f"{hunt}; echo [$CLAWD_TOKEN]") == "done\n[]\n"
+    own = ground.inside("sh", "-c", f"{hunt}; echo $CLAWD_TOKEN").removeprefix("done\n").strip()
+    assert TOKEN.fullmatch(own) and own != token, "a command beside the runner has one of its own"
+    assert own != ground.inside("sh", "-c", "echo $CLAWD_TOKEN").strip()
     ground.sh("rm -f /group/work/*")
     kept = [file for tree in (ground.layout.state, ground.runtime) for file in tree.rglob("*") if file.is_file()]
     processes = [file for name in ("environ", "cmdline") for file in Path("/proc").glob(f"[0-9]*/{name}")]
     holders = []
     for file in [*kept, *processes]:
         try:
-            if token.encode() in file.read_bytes():
-                holders.append(file.name)
+            data = file.read_bytes()
+            holders += [file.name for each in (token, own) if each.encode() in data]
         except OSError:
             continue  # a process that ended
-    # The ledger has what the turns of this test printed themselves.
-    assert set(holders) <= {"ledger.db", "ledger.db-wal"}, holders
+    assert not holders
 
 
 def test_a_host_tool_needs_the_token_and_a_live_turn(main: Ground) -> None:

@@ -1,5 +1,6 @@
 """The daemon under the guard of the event loop (tests/blocking.py), from the moment that it is ready: with CLAWD_GUARD
-set, to the limit in milliseconds, what blocks its loop is an error in its log. A home's fixture looks for it."""
+set, to the limit in milliseconds, what blocks its loop is an error in its log. A home's fixture looks for it. With
+CLAWD_TEST_WORLD set it lives in the world of a test (tests/system/world.py)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 from clawd import daemon
 from clawd.cli.main import run
 from tests.blocking import Guard
+from tests.system import world
 
 BLOCKED = "the event loop was blocked"
 
@@ -31,4 +33,5 @@ def watch() -> None:
 
 if __name__ == "__main__":
     watch()
+    world.install()
     sys.exit(run(sys.argv[1:]))

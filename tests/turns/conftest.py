@@ -30,7 +30,9 @@ from clawd.tasks import Tasks
 from clawd.trust import Role, origin_of
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
+from clawd.turns.execute import Executor
 from clawd.turns.record import Recorder
+from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 
@@ -66,6 +68,7 @@ class Box:
         self.exit = Exit(1, "was ended")
         self.frozen = self.greeted = False
         self.calls: list[str] = []
+        self.environment: dict[str, str] = {}  # of the newest command beside the runner
         self.doing: dict[int, tuple[Lease, Offer]] = {}
 
     @property
@@ -106,6 +109,7 @@ class Box:
 
     async def execute(self, argv: list[str], environment: Mapping[str, str], streams: Sequence[int]) -> int:
         assert not self.frozen
+        self.environment = dict(environment)
         await self.maker.slow()
         return 0
 
@@ -188,6 +192,7 @@ class Ground:
         self.clock, self.signals = PushedClock(), Signals()
         self.warm, self.play, self.workers, self._tasks = 600.0, play, workers, tasks
         self.limits = SandboxLimits()
+        self.bundle: bytes | None = None
         self.delivered: list[Address] = []
         self.tasks = Tasks(tasks, lambda name, error: self.failures.append((name, error)))
         self.failures: list[tuple[str, Exception]] = []
@@ -218,6 +223,7 @@ class Ground:
             image=lambda group: "",
             wrong=lambda group: [],
             zone=lambda group: "UTC",
+            bundle=self._bundle,
         )
         (path / "run").mkdir(exist_ok=True)
         self.counter = Counter(
@@ -234,6 +240,12 @@ class Ground:
             text_limit=lambda channel: 4000,
             parallel=lambda: self.workers,
         )
+        self.executor = Executor(
+            self.dispatcher, self.ledger, self.clock, lambda group: {"ROAD": f"http://{{token}}@{group}"}
+        )
+
+    async def _bundle(self, group: str) -> bytes | None:
+        return self.bundle
 
     # ── runners ──
 
@@ -294,6 +306,10 @@ class Ground:
             await self.counter.hello(run.id, 1, 1)
         await run.ready.wait()
         return run
+
+    def caller(self, run: Run) -> RunCaller:
+        active, signals, notice = self.dispatcher.active, self.signals, self.counter.notice
+        return RunCaller(run, active, self.ledger, signals, self.tasks, notice)
 
     def box(self, run: Run) -> Box:
         return next(box for box in self.backend.boxes if box.run == run.id)

@@ -61,7 +61,7 @@ async def test_a_turn_goes_on_in_the_same_sandbox_with_the_same_attempt(tmp_path
         await ground.recorded(await ground.accept())  # and it serves on
         assert len(await rows(ground)) == 1
         assert ground.dispatcher.sandboxes()[0]["run"] == run.id
-        assert await ground.dispatcher.execute("main", ["true"], {}, (0, 1, 2)) == 0
+        assert await ground.executor.execute("main", ["true"], {}, (0, 1, 2)) == 0
 
 
 async def test_its_token_is_known_by_its_hash_alone(tmp_path: Path, backend: BoxBackend) -> None:

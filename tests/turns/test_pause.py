@@ -116,7 +116,7 @@ async def test_a_command_has_it_go_on_and_holds_it_so(tmp_path: Path) -> None:
         run, box = await frozen(ground)
         ground.backend.slowly = anyio.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ground.dispatcher.execute, "main", ["true"], {}, (0, 1, 2))
+            tasks.start_soon(ground.executor.execute, "main", ["true"], {}, (0, 1, 2))
             await ground.until(lambda: box.calls[-1] == "unpause")
             run.look_again()
             ground.backend.slowly.set()
@@ -170,7 +170,7 @@ async def test_one_that_does_not_go_on_holds_its_group_tells_it_once_and_recover
         messages.append(await ground.accept(session="other"))
         await ground.until_state(messages[1], "held")
         with pytest.raises(SandboxUnavailable, match="freezer"):
-            await ground.dispatcher.execute("main", ["true"], {}, (0, 1, 2))
+            await ground.executor.execute("main", ["true"], {}, (0, 1, 2))
         await ground.until(lambda: box.calls.count("unpause") > 4)  # tried again, and again
         assert box.frozen and not run.live
         ground.backend.stiff = None

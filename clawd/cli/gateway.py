@@ -1,0 +1,32 @@
+"""`clawd gateway services|check`."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from clawd.cli.page import cell, give, settled, write_json
+from clawd.config.home import Home
+
+
+def services(options: Namespace, home: Home) -> int:
+    from clawd.commands import gateway
+
+    columns = ("service", "granted_to", "credential", "base_url", "hosts")
+    give(settled(gateway.services(home)), options.json, columns, beneath=("granted_to", "hosts"))
+    return 0
+
+
+def check(options: Namespace, home: Home) -> int:
+    """1 when the request would be refused; why is printed either way."""
+    from clawd.commands import gateway
+    from clawd.trust import Role
+
+    found = settled(gateway.check(home, options.group, options.method.upper(), options.url, Role(options.role)))
+    if options.json:
+        write_json(found)
+    else:
+        sys.stdout.write(f"{'allowed' if found['allow'] else 'refused'} ({found['rule']}): {cell(found['reason'])}\n")
+        if found["hint"]:
+            sys.stdout.write(f"→ {cell(found['hint'])}\n")
+    return 0 if found["allow"] else 1

@@ -1,0 +1,92 @@
+"""What a person asks of the gateway. Nothing here sends, looks up or writes, and a daemon is not needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from clawd.commands.looking import check_group
+from clawd.config.home import Home, group_folders
+from clawd.config.load import load_config, load_group, merged
+from clawd.config.presets import services as every
+from clawd.config.schema import Inject
+from clawd.config.secrets import Secret
+from clawd.errors import ConfigError
+from clawd.gateway import policy, target
+from clawd.gateway.policy import Granted, Grants
+from clawd.trust import Role
+
+Shown = dict[str, Any]
+
+
+def services(home: Home) -> list[Shown]:
+    """Every service: {service, granted_to[{group, for, credential}], credential, hosts[], base_url|null}; a credential
+    is present, missing, or none where the service takes none."""
+    config = load_config(home, dict(os.environ))
+    granted = list(_granted(home))
+    return [
+        {
+            "service": name,
+            "granted_to": [
+                {"group": group, "for": each.needed, "credential": _state(each.credential, each.inject)}
+                for group, each in granted
+                if each.name == name
+            ],
+            "credential": _state(service.credential, service.inject),
+            "hosts": list(service.hosts),
+            "base_url": service.base_url,
+        }
+        for name, service in every(config).items()
+    ]
+
+
+def _granted(home: Home) -> Iterator[tuple[str, Granted]]:
+    for group in group_folders(home):
+        with suppress(ConfigError):  # the doctor says what is wrong with it
+            for each in grants_of(home, group).granted.values():
+                yield group, each
+
+
+def _state(credential: Secret | None, inject: Inject | None) -> str:
+    if credential is None:
+        return "none" if inject is None else "missing"
+    return "present" if credential.present() else "missing"
+
+
+def grants_of(home: Home, group: str) -> Grants:
+    """What a group may use, as its files say now. Raises ConfigError, NotFound."""
+    config = load_config(home, dict(os.environ))
+    return policy.grants(config, merged(config, load_group(home, group)), group)
+
+
+def check(home: Home, group: str, method: str, url: str, role: Role) -> Shown:
+    """What the gateway would say to a request of `group`: {allow, rule, reason, hint, service|null}. Raises NotFound
+    when there is no such group."""
+    check_group(home, group)
+    grants = grants_of(home, group)
+    try:
+        verdict = _decided(method, url, grants, role)
+    except target.Malformed as error:
+        return {"allow": False, "rule": error.rule, "reason": error.message, "hint": None, "service": None}
+    return {
+        "allow": verdict.allow,
+        "rule": verdict.rule,
+        "reason": verdict.reason,
+        "hint": verdict.hint,
+        "service": verdict.service,
+    }
+
+
+def _decided(method: str, url: str, grants: Grants, role: Role) -> policy.Verdict:
+    """An https:// address as its client would go about it: a tunnel, and the request inside."""
+    if method == "CONNECT" or not url.startswith("https://"):
+        return policy.decide(method, target.parse(method, url), grants, role)
+    asked = target.parse(method, url)  # the same grammar, and its port where it names none
+    tunnel = target.Target("tunnel", "", "https", asked.host, asked.port)
+    verdict = policy.decide("CONNECT", tunnel, grants, role)
+    if not verdict.allow:
+        return verdict
+    inner = target.inside(tunnel, asked.path + (f"?{asked.query}" if asked.query else ""))
+    return policy.decide(method, inner, grants, role)

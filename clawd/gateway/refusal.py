@@ -1,0 +1,44 @@
+"""A request that is not let through, as an exception and as the answer that the sandbox gets."""
+
+from __future__ import annotations
+
+import json
+
+from aiohttp import web
+
+# What is said to the owner, not only to the person whose turn it is: no honest program does it.
+ALARMING = frozenset({"cross_group_token", "placeholder_misuse"})
+
+
+class Refusal(Exception):
+    """`rule` is a word for the audit and for programs, `message` a sentence, `hint` what the person can do.
+    `retry_after` is in seconds; `close` ends the connection, whose next bytes could be read in two ways."""
+
+    def __init__(
+        self,
+        rule: str,
+        message: str,
+        status: int = 403,
+        *,
+        hint: str | None = None,
+        retry_after: int | None = None,
+        close: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.rule, self.message, self.status, self.hint = rule, message, status, hint
+        self.retry_after, self.close = retry_after, close
+
+    def response(self) -> web.Response:
+        body = {"schema": 1, "error": self.rule, "rule": self.rule, "message": self.message, "hint": self.hint}
+        response = web.Response(
+            body=json.dumps(body, separators=(",", ":")).encode(), status=self.status, content_type="application/json"
+        )
+        if self.retry_after is not None:
+            response.headers["Retry-After"] = str(self.retry_after)
+        if self.close:
+            response.force_close()
+        return response
+
+
+class Aborted(Exception):
+    """The sandbox broke off: nobody is left to answer."""

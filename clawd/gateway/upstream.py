@@ -1,0 +1,185 @@
+"""Connections to upstreams: a client for each group and service (and scheme), so that nothing of one is ever used for
+another.
+
+No cookies, no proxies or credentials of this machine's environment, no redirects, nothing unpacked. A name is resolved
+by the given function alone, which gives addresses that were checked, and those are dialled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_middlewares import ClientHandlerType
+from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
+
+from clawd.config import grammar
+from clawd.config.grammar import Scheme
+from clawd.gateway.policy import Destination, Granted
+from clawd.gateway.refusal import Refusal
+
+# Gives the addresses that may be dialled for a destination, at least one. Raises Refusal, and OSError.
+Addresses = Callable[[Destination], Awaitable[list[str]]]
+
+_CONNECT_S = 15.0
+_CONNECTIONS = 256  # at a time, for one group and service
+_CHECKED_S = 5.0  # the addresses of this host change seldom
+_LARGEST_HEADERS = 32 << 10
+
+if HttpRequestParser is HttpRequestParserPy:
+    raise ImportError("aiohttp was installed without its C parser, which the gateway's strictness rests on")
+
+
+class NotUpgraded(Exception):
+    """An upstream did not switch to WebSocket; all that is told of its answer is the status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(str(status))
+        self.status = status
+
+
+@dataclass(slots=True)
+class _Client:
+    service: Granted
+    session: aiohttp.ClientSession
+    checked: dict[str, float]  # hosts that are addresses, and until when they need not be looked at again
+
+
+class Upstreams:
+    """Clients by group and service. One whose service has changed is replaced; what it still does may end."""
+
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
+        self._clients: dict[tuple[str, str, Scheme], _Client] = {}
+        self._roots: dict[tuple[str | None, float], ssl.SSLContext] = {}
+        self._replaced: set[asyncio.Task[None]] = set()
+
+    async def session(self, group: str, destination: Destination) -> aiohttp.ClientSession:
+        """Raises Refusal when the service's `ca` cannot be read, or the destination is an address that may not be
+        dialled."""
+        service = destination.service
+        key = (group, service.name, destination.scheme)
+        client = self._clients.get(key)
+        if client is not None and (client.service is service or client.service == service):
+            await self._checked(client, destination)
+            return client.session
+        context = await self._context(service)
+        client = self._clients.get(key)  # another may have been here meanwhile
+        if client is None or client.service != service:
+            if client is not None:
+                self._retire(client.session)
+            client = self._clients[key] = _Client(service, self._open(service, destination.scheme, context), {})
+        await self._checked(client, destination)
+        return client.session
+
+    async def _checked(self, client: _Client, destination: Destination) -> None:
+        """aiohttp resolves names alone: an address is looked at here."""
+        host = destination.host
+        if grammar.is_address(host) and client.checked.get(host, 0.0) < (now := time.monotonic()):
+            await self._addresses(destination)
+            client.checked[host] = now + _CHECKED_S
+
+    def _open(self, service: Granted, scheme: Scheme, context: ssl.SSLContext) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            ssl=context,
+            resolver=_Resolver(self._addresses, service, scheme),
+            use_dns_cache=False,
+            limit=_CONNECTIONS,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            max_line_size=_LARGEST_HEADERS,
+            max_field_size=_LARGEST_HEADERS,
+            middlewares=(_only_upgraded,),  # for WebSockets; other requests give their own
+        )
+
+    async def _context(self, service: Granted) -> ssl.SSLContext:
+        """What upstreams are verified with: the roots of this machine, and the service's own."""
+        try:
+            changed = Path(service.ca).expanduser().stat().st_mtime if service.ca else 0.0
+            key = (service.ca, changed)
+            if key not in self._roots:
+                self._roots[key] = await asyncio.to_thread(_verifying, service.ca)
+            return self._roots[key]
+        except (OSError, ssl.SSLError) as error:
+            raise Refusal(
+                "upstream_certificate",
+                f"the certificates that {service.name} is verified with cannot be read",
+                502,
+                hint=f"mend [services.{service.name}] ca",
+            ) from error
+
+    def _retire(self, session: aiohttp.ClientSession) -> None:
+        """Its idle connections close, and no new ones are made of it; requests under way are not waited for."""
+        connector = session.connector
+        assert connector is not None
+
+        async def close() -> None:
+            while any(connector._acquired_per_host.values()):
+                await asyncio.sleep(1.0)
+            await session.close()
+
+        task = asyncio.get_running_loop().create_task(close())
+        self._replaced.add(task)
+        task.add_done_callback(self._replaced.discard)
+
+    async def close(self) -> None:
+        for task in self._replaced:
+            task.cancel()
+        clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            await client.session.close()
+
+
+class _Resolver(AbstractResolver):
+    def __init__(self, addresses: Addresses, service: Granted, scheme: Scheme) -> None:
+        self._addresses, self._service, self._scheme = addresses, service, scheme
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        destination = Destination(self._service, self._scheme, host, port, "", "")
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for address in await self._addresses(destination)
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def _verifying(ca: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if ca is not None:
+        context.load_verify_locations(Path(ca).expanduser())
+    return context
+
+
+async def _only_upgraded(request: aiohttp.ClientRequest, handler: ClientHandlerType) -> aiohttp.ClientResponse:
+    """aiohttp follows redirects of a WebSocket's handshake, with all its headers: here they end."""
+    response = await handler(request)
+    if response.status != 101:
+        response.close()
+        raise NotUpgraded(response.status)
+    return response

@@ -1,0 +1,170 @@
+"""The gateway from inside real sandboxes: every case on the wire (tests/system/gateway_cases.py), played in one turn of
+the owner with each backend, against upstreams that recorded what reached them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.canary import CANARY
+from tests.engine import Engine
+from tests.gateway.upstream import Recorded, Wire, answer, chunk, chunked, echo, gzipped, head, redirect, websocket
+from tests.system import gateway_cases
+from tests.system.conftest import EACH
+from tests.system.gateway_cases import UP, Case
+from tests.system.outside import Outside, begun, outside
+
+PLAY = Path(__file__).parent / "gateway" / "play.py"
+HOSTILE = Path(__file__).parent / "hostile"
+CASES = [*gateway_cases.cases(), *gateway_cases.late()]
+FOLDED = 100  # refusals of one group and rule in a minute that have a line of their own
+KEYED = re.compile(r"/(v1|base|query|talk|no|x)\b")
+TOKEN = re.compile(rb"claw-[A-Za-z0-9_-]{43}")
+
+
+def pieces(request: Recorded, wire: Wire) -> None:
+    """The key that was sent, as server-sent events of five bytes."""
+    said = b"data: " + "".join(request.values("authorization")).encode() + b"\n\n"
+    wire.send(head(200, [("Transfer-Encoding", "chunked"), ("Content-Type", "text/event-stream")]))
+    for at in range(0, len(said), 5):
+        wire.send(chunk(said[at : at + 5]))
+    wire.send(b"0\r\n\r\n")
+
+
+SCRIPTS = {
+    "/base/v1/away": redirect("https://evil.example.net/"),
+    "/base/v1/beside": redirect("https://tool.example.org/base/admin"),
+    "/base/v1/echo": echo(),
+    "/base/v1/pieces": pieces,
+    "/base/v1/trailer": chunked(b"well", trailers=[("X-Sum", f"Bearer {CANARY}")]),
+    "/base/v1/gzip": gzipped(b"well"),
+    "/base/v1/cookies": answer(b"well", 200, [("Set-Cookie", "session=theirs"), ("X-Other", "well")]),
+    "/base/v1/dies": chunked(b"well", cut=True),
+    "/talk": websocket(),
+    "/no": answer(b"a page", 404, [("X-Theirs", "theirs")]),
+}
+
+
+@dataclass
+class Played:
+    """All cases once, and what they were answered, by name."""
+
+    home: Outside
+    answers: dict[str, dict[str, Any]]
+    audit: list[dict[str, Any]]
+    run: str
+
+    def end(self, case: str) -> dict[str, Any]:
+        """The last answer of a case."""
+        return dict(self.answers[case]["answers"][-1])
+
+
+def play(home: Outside, cases: list[Case], *, turn: bool = True, **words: str) -> dict[str, dict[str, Any]]:
+    """Play cases in a turn of the owner in `main`, or in a command beside its runner."""
+    home.write("groups/main/inbox/play.py", PLAY.read_text(), 0o644)
+    plan = {"words": words, "cases": [{k: getattr(c, k) for k in ("id", "steps", "via", "slow")} for c in cases]}
+    home.write("groups/main/inbox/cases.json", json.dumps(plan), 0o644)
+    command = ("python3", "/group/inbox/play.py", "/group/inbox/cases.json")
+    said = home.sh(" ".join(command)) if turn else home.inside(*command)
+    assert said.strip() == f"{len(cases)} played", said
+    answers = json.loads((home.root / "groups/main/work/answers.json").read_text())
+    return {each["id"]: each for each in answers}
+
+
+def token_of(home: Outside, group: str) -> str:
+    """The token of the group's living run; what a turn prints does not show it."""
+    assert home.sh("echo $CLAWD_TOKEN >token; cat token", group) == "[token]"
+    return (home.root / "groups" / group / "work/token").read_text().strip()
+
+
+@pytest.fixture(scope="module", params=EACH)
+def played(request: pytest.FixtureRequest) -> Iterator[Played]:
+    """Everything at once, with each backend."""
+    engine = request.getfixturevalue("engine") if request.param == "docker" else None
+    assert engine is None or isinstance(engine, Engine)
+    with outside(engine) as home:
+        home.tls.scripts |= SCRIPTS
+        public = home.world.names["one.example.com"][0]
+        home.world.names |= {
+            "mixed.example.org": [["10.0.0.1", "127.0.0.1", *public]],
+            "rebind.example.org": [public, ["127.0.0.1"]],
+            "private.example.org": [["127.0.0.1", "10.0.0.1", "::1", "::ffff:169.254.169.254"]],
+        }
+        home.world.save()
+        begun(home)
+        dead = home.inside("sh", "-c", "echo $CLAWD_TOKEN").strip()
+        foreign = token_of(home, "bare")
+        assert TOKEN.fullmatch(dead.encode()) and TOKEN.fullmatch(foreign.encode())
+        own = gateway_cases.own_address()
+        answers = play(home, CASES, dead=dead, foreign=foreign, short=foreign[:-1], own=own)
+        [run] = [each["run"] for each in home.json("sandbox", "list") if each["group"] == "main"]
+        yield Played(home, answers, [line for line in home.audit("main") if line["turn"] is not None], run)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_case(played: Played, case: Case) -> None:
+    said = played.answers[case.id]
+    if case.ends:
+        got = [(each["status"], rule_of(each)) for each in said["answers"]]
+        assert got == list(case.ends), said
+    assert bool(case.tls_fails) == ("SSL" in said.get("error", "")), said
+    arrived = played.home.arrived(case.id)
+    assert len(arrived) == case.arrives, [request.head for request in arrived]
+    for request in arrived:
+        sent = [name.lower() for name, _ in request.headers]
+        assert not {"proxy-authorization", "cookie", "x_api_key", "api-key", "api_key", "upgrade-insecure"} & {*sent}
+        assert request.head.count(CANARY.encode()) <= 1
+
+
+def rule_of(said: dict[str, Any]) -> str:
+    """The rule of a refusal, whose body must be whole."""
+    if ["x-theirs", "theirs"] in said["headers"]:
+        return "theirs"
+    try:
+        body = json.loads(said["body"])
+        assert body["schema"] == 1 and body["error"] == body["rule"] and body["message"] and "hint" in body
+        return str(body["rule"])
+    except (ValueError, KeyError, TypeError):
+        return UP
+
+
+def test_every_request_has_its_line_in_the_audit(played: Played) -> None:
+    expected = Counter(line for case in CASES for line in case.audited)
+    lines = Counter((line["verdict"], line["rule"], line["status"]) for line in played.audit)
+    for line, count in list(expected.items()):
+        if line[0] == "deny" and count > FOLDED:
+            expected[line] = FOLDED + 1
+    assert lines == expected, {line: (lines[line], expected[line]) for line in lines | expected}
+    assert {line["group"] for line in played.audit} == {"main"} and {line["run"] for line in played.audit} == {
+        played.run
+    }
+    assert len({line["turn"] for line in played.audit}) == 1
+    assert not any("?" in line["path"] or TOKEN.search(line["path"].encode()) for line in played.audit if line["path"])
+
+
+def test_upstreams_saw_what_was_granted_and_nothing_else(played: Played) -> None:
+    home = played.home
+    assert home.evil.connections == []
+    allowed = {case.id for case in CASES if case.arrives}
+    seen = [request for upstream in home.upstreams for request in upstream.requests]
+    assert {case for request in seen for case in request.values("x-case")} <= allowed
+    assert all(len(request.values("x-case")) == 1 for request in seen)
+    assert [upstream.received for upstream in home.broken.values()] == [b""] * len(home.broken)
+    looked_up = set(home.world.lookups)
+    assert not {name for name in looked_up if "evil" in name or name in ("xapi.anthropic.com", "openrouter.ai")}
+    assert not any(line.startswith(("10.", "127.0.0.1 443", "169.", "::")) for line in home.world.dialled)
+
+
+def test_the_key_goes_out_once_and_no_token_ever(played: Played) -> None:
+    for upstream in played.home.upstreams:
+        assert not TOKEN.search(upstream.received)
+        for request in upstream.requests:
+            if upstream.http and KEYED.match(request.path):
+                assert request.head.count(CANARY.encode()) == 1, request.head
