@@ -174,7 +174,7 @@ class Gateway:
             pass  # it was allowed, and then an upstream failed, or it became too much
         else:
             entry.verdict = "deny"
-        if entry.verdict == "deny" and refusal.rule != "no_turn":
+        if (entry.verdict == "deny" and refusal.rule != "no_turn") or refusal.rule in ALARMING:
             where = entry.service or entry.host or "the gateway"
             sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {refusal.message}"
             if refusal.rule in ALARMING:
@@ -192,6 +192,7 @@ class Gateway:
         request, caller, entry = asked.request, asked.caller, asked.entry
         raw, road = request.raw_path, caller.road()
         entry.path, entry.turn = raw.partition("?")[0], road.turn if road is not None else None
+        entry.host = asked.tunnel.host if asked.tunnel else ""
         try:
             to = target.parse(request.method, raw) if asked.tunnel is None else target.inside(asked.tunnel, raw)
         except Malformed as error:
