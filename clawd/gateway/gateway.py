@@ -86,9 +86,11 @@ class Gateway:
             return await self._tunnel(request, caller, inner)
         return await self._audited(request, caller, None)
 
-    def unread(self, caller: Caller) -> None:
-        """A request that could not be parsed, and was refused with 400: it has its line, too."""
-        self._audit.write(Entry(caller.group, caller.run, rule="malformed", status=400))
+    def unread(self, caller: Caller, status: int, rule: str) -> None:
+        """Something was refused before it was a request: it has a line, too."""
+        road = caller.road()
+        turn = road.turn if road is not None else None
+        self._audit.write(Entry(caller.group, caller.run, turn, rule=rule, status=status))
 
     async def close(self) -> None:
         """End every connection to an upstream."""
@@ -189,8 +191,8 @@ class Gateway:
     def _judge(self, asked: _Asked) -> Destination:
         """Where the request goes, when it may. Raises Refusal."""
         request, caller, entry = asked.request, asked.caller, asked.entry
-        raw = request.raw_path
-        entry.path = raw.partition("?")[0]
+        raw, road = request.raw_path, caller.road()
+        entry.path, entry.turn = raw.partition("?")[0], road.turn if road is not None else None
         entry.host = asked.tunnel.host if asked.tunnel else ""
         try:
             to = target.parse(request.method, raw) if asked.tunnel is None else target.inside(asked.tunnel, raw)
@@ -200,10 +202,9 @@ class Gateway:
         if request.method in ("TRACE", "TRACK"):
             raise Refusal("method", f"{request.method} would echo what is sent", 405)
         headers.expects_continue(request)
-        road = caller.road()
+        headers.framed(request)
         if road is None:
             raise Refusal("no_turn", "there is no road while no turn is live")
-        entry.turn = road.turn
         services = shown(request, caller, None if asked.tunnel or to.shape == "route" else PROXY)
         if services is None and asked.tunnel is None:
             hint = "as a bearer token, or in the proxy's URL"

@@ -93,7 +93,10 @@ def lent(request: pytest.FixtureRequest) -> Iterator[Lent]:
     yield made
 
 
-LOOK = "for f in /mnt/*/file; do cat $f; done; for d in /mnt/*; do (echo x >$d/new) 2>/dev/null && echo wrote $d; done; true"
+LOOK = (
+    "for f in /mnt/*/file; do cat $f; done;"
+    " for d in /mnt/*; do (echo x >$d/new) 2>/dev/null && echo wrote $d; done; true"
+)
 
 
 def test_what_is_allowed_is_there_and_only_what_may_be_written_is(lent: Lent) -> None:
