@@ -20,12 +20,12 @@ from yarl import URL
 
 from clawd.clock import Clock
 from clawd.config import grammar
-from clawd.config.secrets import Secret
 from clawd.errors import ClawdError, ConfigError
 from clawd.gateway import address, headers, relay, target, websocket
 from clawd.gateway.audit import Audit, Entry
 from clawd.gateway.caller import Caller
 from clawd.gateway.certificates import Certificates
+from clawd.gateway.credentials import Credentials
 from clawd.gateway.limits import IDLE_S, TOTAL_S, Counts, Deadline
 from clawd.gateway.policy import Destination, Grants, decide
 from clawd.gateway.refusal import ALARMING, Aborted, Refusal
@@ -73,6 +73,7 @@ class Gateway:
         self._grants, self._audit, self._certificates, self._clock = grants, audit, certificates, clock
         self._lookup = lookup or address.SystemLookup()
         self._counts = Counts(clock)
+        self._credentials = Credentials()
         self._upstreams = Upstreams(self._addresses)
         self._forms: dict[bytes, Forms] = {}  # by a hash of the credential: nothing here shows it
         for name in ("access", "client", "internal", "websocket"):  # they would write down what passes through
@@ -237,19 +238,19 @@ class Gateway:
         fields, query, forms = headers.outgoing(request.headers, service.inject), to.query, None
         if service.credential is not None:
             asked.entry.credential = str(service.credential)
-            secret = self._secret(service.credential)
+            secret = await self._credentials.reveal(service.credential)
             forms = self._forms_of(secret, service.inject.basic if service.inject else None)
             if header := headers.credential(service.inject, secret):
                 fields[header[0]] = header[1]
             elif service.inject is not None and service.inject.query:
                 query = headers.with_parameter(query, service.inject.query, secret)
-        session = await self._upstreams.session(caller.group, to)
         url = URL.build(scheme=to.scheme, host=to.host, port=to.port, path=to.path, query_string=query, encoded=True)
         limits = service.limits
         deadline = Deadline(limits.idle_s or IDLE_S, limits.total_s or TOTAL_S)
+        client = await self._upstreams.client(caller.group, to)
         asked.entry.verdict = "allow"
         exchange = asked.exchange = Exchange(
-            request, caller, to, asked.entry, meter, deadline, session, url, fields, forms
+            request, caller, to, asked.entry, meter, deadline, client.session, url, fields, forms
         )
         try:
             with deadline:
@@ -257,12 +258,8 @@ class Gateway:
                 return await relaying(exchange)
         except TimeoutError as error:
             raise relay.failure(exchange, error) from error
-
-    def _secret(self, reference: Secret) -> str:
-        try:
-            return reference.reveal()
-        except ConfigError as error:
-            raise Refusal("no_credential", error.message, 503, hint=error.hint) from error
+        finally:
+            client.leave()
 
     def _forms_of(self, secret: str, user: str | None) -> Forms:
         key = hashlib.sha256(f"{user}\0{secret}".encode("utf-8", "surrogatepass")).digest()

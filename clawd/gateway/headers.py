@@ -123,9 +123,9 @@ def incoming(headers: CIMultiDictProxy[str], forms: Forms | None) -> CIMultiDict
 def expects_continue(request: web.BaseRequest) -> bool:
     """Whether the client waits before it sends the body. Raises Refusal for any other expectation."""
     value = request.headers.get("Expect")
-    if value is None:
+    if value is None or request.version < (1, 1):
         return False
-    if value.strip().lower() != "100-continue" or request.version < (1, 1):
+    if value.strip().lower() != "100-continue":
         raise Refusal("malformed", "this expectation cannot be met", 400)
     return True
 

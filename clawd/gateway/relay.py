@@ -71,6 +71,12 @@ class Body:
         self.waiting = self.complete = False
 
     async def whole(self) -> bytes:
+        if self._content.is_eof() and not self._continues:  # it came with its head: most do
+            data = self._content.read_nowait()
+            self._exchange.sent(len(data))
+            self._tokens.check(data)
+            self._begun = self.complete = True
+            return data
         return b"".join([part async for part in self])
 
     def __aiter__(self) -> AsyncIterator[bytes]:

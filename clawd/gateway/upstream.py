@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -46,10 +46,24 @@ class NotUpgraded(Exception):
 
 
 @dataclass(slots=True)
-class _Client:
+class Client:
+    """A session with its connections. It is closed when it was replaced and the last request has left it."""
+
     service: Granted
     session: aiohttp.ClientSession
-    checked: dict[str, float]  # hosts that are addresses, and until when they need not be looked at again
+    checked: dict[str, float] = field(default_factory=dict)
+    """Hosts that are addresses, and until when they need not be looked at again."""
+    users: int = 0
+    closing: asyncio.Task[None] | None = None
+    replaced: bool = False
+
+    def leave(self) -> None:
+        self.users -= 1
+        self.end()
+
+    def end(self) -> None:
+        if self.replaced and not self.users and self.closing is None:
+            self.closing = asyncio.get_running_loop().create_task(self.session.close())
 
 
 class Upstreams:
@@ -57,29 +71,31 @@ class Upstreams:
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
-        self._clients: dict[tuple[str, str, Scheme], _Client] = {}
+        self._clients: dict[tuple[str, str, Scheme], Client] = {}
         self._roots: dict[tuple[str | None, float], ssl.SSLContext] = {}
-        self._replaced: set[asyncio.Task[None]] = set()
 
-    async def session(self, group: str, destination: Destination) -> aiohttp.ClientSession:
-        """Raises Refusal when the service's `ca` cannot be read, or the destination is an address that may not be
-        dialled."""
-        service = destination.service
-        key = (group, service.name, destination.scheme)
+    async def client(self, group: str, destination: Destination) -> Client:
+        """For one request, which leaves it. Raises Refusal when the service's `ca` cannot be read, or the destination
+        is an address that may not be dialled."""
+        service, key = destination.service, (group, destination.service.name, destination.scheme)
         client = self._clients.get(key)
-        if client is not None and (client.service is service or client.service == service):
+        if client is None or not (client.service is service or client.service == service):
+            context = await self._context(service)
+            client = self._clients.get(key)  # another may have been here meanwhile
+            if client is None or client.service != service:
+                if client is not None:
+                    client.replaced = True
+                    client.end()
+                client = self._clients[key] = Client(service, self._open(service, destination.scheme, context))
+        client.users += 1
+        try:
             await self._checked(client, destination)
-            return client.session
-        context = await self._context(service)
-        client = self._clients.get(key)  # another may have been here meanwhile
-        if client is None or client.service != service:
-            if client is not None:
-                self._retire(client.session)
-            client = self._clients[key] = _Client(service, self._open(service, destination.scheme, context), {})
-        await self._checked(client, destination)
-        return client.session
+        except BaseException:
+            client.leave()
+            raise
+        return client
 
-    async def _checked(self, client: _Client, destination: Destination) -> None:
+    async def _checked(self, client: Client, destination: Destination) -> None:
         """aiohttp resolves names alone: an address is looked at here."""
         host = destination.host
         if grammar.is_address(host) and client.checked.get(host, 0.0) < (now := time.monotonic()):
@@ -121,23 +137,7 @@ class Upstreams:
                 hint=f"mend [services.{service.name}] ca",
             ) from error
 
-    def _retire(self, session: aiohttp.ClientSession) -> None:
-        """Its idle connections close, and no new ones are made of it; requests under way are not waited for."""
-        connector = session.connector
-        assert connector is not None
-
-        async def close() -> None:
-            while any(connector._acquired_per_host.values()):
-                await asyncio.sleep(1.0)
-            await session.close()
-
-        task = asyncio.get_running_loop().create_task(close())
-        self._replaced.add(task)
-        task.add_done_callback(self._replaced.discard)
-
     async def close(self) -> None:
-        for task in self._replaced:
-            task.cancel()
         clients, self._clients = list(self._clients.values()), {}
         for client in clients:
             await client.session.close()

@@ -1,0 +1,55 @@
+"""Reads a credential for one request: anew each time, so that one that was replaced holds at once; never for long."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from clawd.config.secrets import Secret
+from clawd.errors import ConfigError
+from clawd.gateway.refusal import Refusal
+
+_SECONDS = 5.0
+_AT_ONCE = 4  # threads: a file server that hangs keeps no others waiting
+# Reading a small file of these costs less than a thread does, and never waits for a network.
+_LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"})
+
+
+class Credentials:
+    """One for an event loop."""
+
+    def __init__(self) -> None:
+        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._local: dict[Secret, bool] = {}
+
+    async def reveal(self, reference: Secret) -> str:
+        """Raises Refusal when there is no value now."""
+        try:
+            if reference.kind != "file" or self._local.get(reference):
+                return reference.reveal()
+            with anyio.fail_after(_SECONDS):
+                value, self._local[reference] = await anyio.to_thread.run_sync(
+                    _read, reference, abandon_on_cancel=True, limiter=self._limiter
+                )
+            return value
+        except ConfigError as error:
+            raise Refusal("no_credential", error.message, 503, hint=error.hint) from error
+        except TimeoutError as error:
+            message = f"the secret {reference} was not read within {_SECONDS:.0f} s"
+            raise Refusal("no_credential", message, 503, hint="is its file on a network that is down?") from error
+
+
+def _read(reference: Secret) -> tuple[str, bool]:
+    """The value, and whether its file is on a disk of this machine."""
+    value = reference.reveal()
+    try:
+        device = Path(reference.name).expanduser().stat().st_dev
+        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    except OSError:
+        return value, False
+    number = f"{os.major(device)}:{os.minor(device)}"
+    kinds = {fields[fields.index("-") + 1] for fields in mounts if fields[2] == number}
+    return value, bool(kinds) and kinds <= _LOCAL
