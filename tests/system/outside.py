@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clawd.gateway import audit
 from tests.canary import CANARY, Hunt
 from tests.dockerd import client
 from tests.engine import Engine
@@ -156,7 +155,7 @@ hosts = ["*"]
         return done
 
     def audit(self, group: str) -> list[dict[str, Any]]:
-        return list(audit.read(self.layout.state / "audit", group))
+        return list(self.json("gateway", "audit", "--group", group))
 
     def arrived(self, case: str) -> list[Recorded]:
         """The requests that upstreams received with this name in X-Case."""
