@@ -179,6 +179,15 @@ _BUILT = (
     ),
     Command(("gateway", "services"), "every service, and which groups may use it", "gateway:services"),
     Command(
+        ("gateway", "audit"),
+        "what was asked of the gateway, and what became of it",
+        "gateway:audit",
+        (
+            _OF_GROUP,
+            _argument("--since", metavar="T", help="not what is older: like 2h, 1d or 2026-12-01T09:00:00+01:00"),
+        ),
+    ),
+    Command(
         ("gateway", "check"),
         "whether a request would be let through; nothing is sent",
         "gateway:check",
@@ -212,7 +221,6 @@ _BUILT = (
 )
 
 _LATER = {
-    "gateway": "audit",
     "budget": "show raise",
     "context": "show decide run compact handoff status expand signal export calibrate",
     "usage": "",

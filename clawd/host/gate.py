@@ -77,6 +77,8 @@ class Gate:
 
     async def gateway(self) -> Gateway:
         """The one gateway."""
+        if self._gateway is not None:
+            return self._gateway
         async with self._making:
             if self._gateway is None:
                 certificates = await self._authority()

@@ -36,7 +36,8 @@ class LiveTurn:
     why: str | None = None  # what it is ended for, when nobody asked for that
     role: Role = Role.NONE  # for whom it acts
     taint: float = 1.0  # what it has fallen to, in the ledger too
-    told: bool = False  # that a request of it was refused
+    told: bool = False  # its person knows that a request was refused
+    alarmed: bool = False  # the owner knows of something worse
 
     @classmethod
     def returning(cls, row: Row, now: float) -> LiveTurn:

@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
-from clawd.gateway.caller import Road
+from clawd.gateway.caller import TOKEN, Road
 from clawd.ledger import turns
 from clawd.ledger.db import Ledger
 from clawd.log import redactor
@@ -37,7 +37,8 @@ def token_hash(token: str) -> str:
 
 def plain(sentence: str) -> str:
     """A sentence with parts of a request in it, fit for a chat: one line, bounded, no control characters, no secret."""
-    text = " ".join(_UNSEEN.sub(" ", redactor.clean(sentence)).split())
+    text = TOKEN.sub("[token]", redactor.clean(sentence))
+    text = " ".join(_UNSEEN.sub(" ", text).split())
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:LONGEST_SENTENCE]} …"
 
 
@@ -88,8 +89,16 @@ class RunCaller:
         for live in self._run.live.values():
             if not live.told:
                 live.told = True
-                text = f"{plain(sentence)} Every request: clawd gateway audit --group {self.group}"
-                self._tasks.start_soon(self._notice, live.turn, text)
+                self._tasks.start_soon(self._notice, live.turn, self._sentence(sentence))
 
     def alarm(self, sentence: str) -> None:
-        self._signals.emit(News("trouble", group=self.group, data={"what": plain(sentence)}))
+        """Once a turn, and once a command: what it did besides is in the audit."""
+        live = self._run.acting
+        if all(each.alarmed for each in live):
+            return
+        for each in live:
+            each.alarmed = True
+        self._signals.emit(News("trouble", group=self.group, data={"what": self._sentence(sentence)}))
+
+    def _sentence(self, text: str) -> str:
+        return f"{plain(text)} Every request: clawd gateway audit --group {self.group}"

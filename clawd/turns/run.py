@@ -20,6 +20,7 @@ class Command:
 
     role: Role
     taint: float = 1.0
+    alarmed: bool = False
 
 
 @dataclass(slots=True)

@@ -185,7 +185,8 @@ def test_a_service_for_the_owner_is_for_nobody_else_and_the_first_refusal_is_tol
 def test_after_the_turn_there_is_no_road_and_a_token_ends_with_what_it_is_for(stage: Stage) -> None:
     stage.grant('"anthropic"')
     stage.home.start()
-    left = f"rm -f seen; (setsid sh -c 'while :; do {ASK} {MODEL}; done' >seen 2>&1 &); until grep -q hello seen; do sleep .05; done"
+    asks = f"(setsid sh -c 'while :; do {ASK} {MODEL}; done' >seen 2>&1 &)"
+    left = f"rm -f seen; {asks}; until grep -q hello seen; do sleep .05; done"
     stage.run(left)
     asked = len(stage.upstream.requests)
     old = stage.beside("sh", "-c", f"({left}); echo $CLAWD_TOKEN").splitlines()[-1]

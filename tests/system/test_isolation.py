@@ -197,7 +197,7 @@ def test_a_process_that_a_turn_left_behind_is_gone_before_the_next(ground: Groun
 # ---- who it can say it is
 
 
-REFUSED = "403 not_the_runner\n403 not_the_runner\n403 not_the_runner\n403 no_token"
+REFUSED = "403 not_the_runner\n" * 3 + "403 no_token\n403 no_token"
 
 
 def test_a_process_that_plays_the_runner_is_refused(ground: Ground) -> None:

@@ -204,6 +204,29 @@ async def test_after_a_restart_it_is_as_the_ledger_says(tmp_path: Path) -> None:
         assert run.live[lease.turn].taint == 0.2
 
 
+# ---- what its clients trust
+
+
+async def test_a_run_has_the_certificates_once_its_group_has_a_use_for_them(tmp_path: Path) -> None:
+    backend = BoxBackend(pausable=True)
+    async with opened(tmp_path, workers=0, backend=backend) as ground:
+        run, _, [lease] = await begun(ground, Role.OWNER)
+        file = run.spec.socket_directory / "ca.pem"
+        assert not file.exists()
+        await end(ground, lease)
+        ground.bundle = b"roots"
+        await begun(ground, Role.OWNER)
+        assert file.read_bytes() == b"roots" and file.stat().st_mode & 0o777 == 0o644
+    async with opened(tmp_path, workers=0, backend=backend) as ground:
+        ground.bundle = b"new roots"
+        await ground.dispatcher.recover()
+        await ground.until(lambda: file.read_bytes() == b"new roots")
+        await ground.accept("other")
+        run = await ground.run("other")
+        assert (run.spec.socket_directory / "ca.pem").read_bytes() == b"new roots"
+        assert [each.name for each in run.spec.socket_directory.iterdir()] == ["ca.pem"]
+
+
 # ---- who is told
 
 
@@ -229,9 +252,18 @@ async def test_the_first_refusal_of_a_turn_is_told_in_its_chat_once(tmp_path: Pa
 
 async def test_what_no_honest_program_does_is_told_to_the_owner(tmp_path: Path) -> None:
     async with opened(tmp_path, workers=0) as ground:
-        _, caller, _ = await begun(ground, Role.OWNER)
-        caller.alarm("a token\x07 of another run")
-        assert ground.trouble() == ["a token of another run"]
+        run, caller, [lease] = await begun(ground, Role.OWNER)
+        more = " Every request: clawd gateway audit --group main"
+        for host in ("a", "b", "c"):  # as many as there are names
+            caller.alarm(f"a token\x07 to {host}")
+        assert ground.trouble() == [f"a token to a{more}"]
+        async with command(ground, run):
+            caller.alarm(f"a command's {new_token()}")
+            caller.alarm("and again")
+            assert ground.trouble() == [f"a command's [token]{more}"]
+        await end(ground, lease)
+        caller.alarm("when it is over")
+        assert ground.trouble() == []
 
 
 @pytest.mark.parametrize(
