@@ -240,7 +240,7 @@ def smuggling() -> Iterator[Case]:
         *("Transfer-Encoding: xchunked", "Transfer-Encoding : chunked", "Transfer-Encoding: chunked, identity"),
         *("Transfer-Encoding: identity, chunked", "Transfer-Encoding:\x0bchunked", "Transfer-Encoding: \x00chunked"),
         *("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", "X: y\r\n Transfer-Encoding: chunked"),
-        *("Transfer-Encoding\r\n: chunked", "Transfer-Encoding: CHUNKED, chunked"),
+        *("Transfer-Encoding\r\n: chunked", "Transfer-Encoding: CHUNKED, chunked", "Transfer-Encoding: gzip, chunked"),
     )
     kinds = {
         "CL.TE": ("Content-Length: {length}\r\nTransfer-Encoding: chunked", f"0\r\n\r\n{second}"),

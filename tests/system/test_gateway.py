@@ -244,6 +244,7 @@ def test_a_crowd_of_one_group_does_not_keep_another_out(played: Played) -> None:
 def test_the_canary_is_found_nowhere(played: Played) -> None:
     """In nothing that the home has, is or said, and in nothing that can be seen from inside."""
     hunt = played.home.hunt()
+    hunt.data("what the sandbox was answered", json.dumps(played.answers).encode())
     assert hunt.found == [] and hunt.looked > 50
     played.home.write("groups/main/inbox/search.py", (HOSTILE / "search.py").read_text(), 0o644)
     seen = played.home.inside("python3", "/group/inbox/search.py", CANARY[:10], CANARY[10:])
