@@ -299,6 +299,39 @@ def test_what_a_killed_daemon_left_is_named(home: Home, tmp_path: Path) -> None:
     assert told(home, "remains") == []
 
 
+def test_what_groups_ask_for_of_the_host_is_looked_at(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists, code = tmp_path / "lists", tmp_path / "code"
+    for each in (lists, code, tmp_path / "me"):
+        each.mkdir(mode=0o700)
+    file = lists / "mounts.toml"
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.setenv("CLAWD_MOUNTS", str(file))
+    assert {level for level, _ in told(home, "mounts")} <= {"ok"}, "nobody asks"
+    home.group("main").config_file.write_text(
+        f'[[mounts]]\npath = "{code}"\nname = "code"\nmode = "rw"\n[[mounts]]\npath = "{tmp_path}"\nname = "all"\n'
+    )
+    assert [(level, "no mount allowlist" in message) for level, message in told(home, "mounts")] == [("error", True)]
+    file.write_text(f'schema = 1\n[[roots]]\npath = "{code}"\nmode = "rw"\nwhy = "x"\n')
+    file.chmod(0o666)
+    assert [(level, "others can write" in message) for level, message in told(home, "mounts")] == [("error", True)]
+    file.chmod(0o600)
+    lay(code, {".envrc": "x", "app/.env": "KEY=1", "one": "1", "app/Makefile": "all:"})
+    os.link(code / "one", code / "two")
+    found = told(home, "mounts")
+    for words in (
+        "the mount all of group main is not shown",
+        "would run .envrc",
+        "may be secrets: .envrc, app/.env",
+        "second name, which may lie anywhere: one, two",
+    ):
+        assert any(words in message for level, message in found if level == "warn"), (words, found)
+    with file.open("a") as more:
+        more.write(f'[[roots]]\npath = "{home.root.parent}/me"\nmode = "ro"\nwhy = "all of it"\n')
+    assert any("cannot be shown as a whole" in message for _, message in told(home, "mounts"))
+
+
 def test_grants_are_held_against_what_is_there(home: Home, tmp_path: Path) -> None:
     assert told(home, "services") == [("ok", "every service that is granted is there")]
     with home.config_file.open("a") as config:

@@ -179,6 +179,15 @@ _BUILT = (
     ),
     Command(("gateway", "services"), "every service, and which groups may use it", "gateway:services"),
     Command(
+        ("gateway", "audit"),
+        "what was asked of the gateway, and what became of it",
+        "gateway:audit",
+        (
+            _OF_GROUP,
+            _argument("--since", metavar="T", help="not what is older: like 2h, 1d or 2026-12-01T09:00:00+01:00"),
+        ),
+    ),
+    Command(
         ("gateway", "check"),
         "whether a request would be let through; nothing is sent",
         "gateway:check",
@@ -189,6 +198,16 @@ _BUILT = (
             _argument(
                 "--as", dest="role", metavar="ROLE", choices=_ROLES, default="owner", help=f"{', '.join(_ROLES)}"
             ),
+        ),
+    ),
+    Command(
+        ("mounts", "check"),
+        "whether a group could be shown a directory, and why not",
+        "mounts:check",
+        (
+            _argument("path", metavar="PATH", help="a directory of this machine"),
+            _argument("--rw", action="store_true", help="to be written to"),
+            _argument("--group", metavar="G", help="beside what this and the other groups have"),
         ),
     ),
     Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),
@@ -202,8 +221,6 @@ _BUILT = (
 )
 
 _LATER = {
-    "gateway": "audit",
-    "mounts": "check",
     "budget": "show raise",
     "context": "show decide run compact handoff status expand signal export calibrate",
     "usage": "",

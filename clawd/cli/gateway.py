@@ -1,4 +1,4 @@
-"""`clawd gateway services|check`."""
+"""`clawd gateway services|audit|check`."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def check(options: Namespace, home: Home) -> int:
         if found["hint"]:
             sys.stdout.write(f"→ {cell(found['hint'])}\n")
     return 0 if found["allow"] else 1
+
+
+def audit(options: Namespace, home: Home) -> int:
+    from clawd.commands import gateway
+
+    columns = ("ts", "group", "turn", "service", "method", "host", "path", "verdict", "rule", "status", "ms", "folded")
+    found = settled(gateway.audit(home, options.group, options.since))
+    give(found, options.json, columns, "nothing was asked of the gateway")
+    return 0

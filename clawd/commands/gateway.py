@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from clawd.commands.looking import check_group
@@ -13,7 +14,8 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.config.presets import services as every
 from clawd.config.schema import Inject
 from clawd.config.secrets import Secret
-from clawd.errors import ConfigError
+from clawd.errors import ConfigError, UsageError
+from clawd.gateway import audit as lines
 from clawd.gateway import policy, target
 from clawd.gateway.policy import Granted, Grants
 from clawd.trust import Role
@@ -90,3 +92,15 @@ def _decided(method: str, url: str, grants: Grants, role: Role) -> policy.Verdic
         return verdict
     inner = target.inside(tunnel, asked.path + (f"?{asked.query}" if asked.query else ""))
     return policy.decide(method, inner, grants, role)
+
+
+def audit(home: Home, group: str | None, since: str | None) -> list[Shown]:
+    """What was asked of the gateway, the oldest first, as the contract has it; a line with `folded` stands for so many
+    more refusals of its rule. Raises UsageError for a time that is none, NotFound for a group that never was."""
+    moment = None if since is None else lines.since(since, datetime.now(UTC))
+    if since is not None and moment is None:
+        raise UsageError(f"--since {since} is no time", hint="write it like 2h, 1d or 2026-12-01T09:00:00+01:00")
+    found = list(lines.read(home.state / "audit", group, moment))
+    if group is not None and not found:
+        check_group(home, group)
+    return found

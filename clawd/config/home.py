@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,10 +172,14 @@ def runtime_directory(environment: dict[str, str]) -> Path:
     `$XDG_RUNTIME_DIR/clawd`, `/run/clawd` for root, else `/tmp/clawd-<uid>`. Raises Refused when it is not
     ours alone.
     """
+    return make_private(runtime_path(environment))
+
+
+def runtime_path(environment: Mapping[str, str]) -> Path:
+    """The same place, at which nothing is looked."""
     user = os.geteuid()
     base = environment.get("XDG_RUNTIME_DIR")
-    path = Path(base) / "clawd" if base else Path("/run/clawd") if user == 0 else Path(f"/tmp/clawd-{user}")
-    return make_private(path)
+    return Path(base) / "clawd" if base else Path("/run/clawd") if user == 0 else Path(f"/tmp/clawd-{user}")
 
 
 def make_private(path: Path) -> Path:

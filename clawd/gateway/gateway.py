@@ -85,6 +85,12 @@ class Gateway:
             return await self._tunnel(request, caller, inner)
         return await self._audited(request, caller, None)
 
+    def unread(self, caller: Caller, status: int, rule: str) -> None:
+        """Something was refused before it was a request: it has a line, too."""
+        road = caller.road()
+        turn = road.turn if road is not None else None
+        self._audit.write(Entry(caller.group, caller.run, turn, rule=rule, status=status))
+
     async def close(self) -> None:
         """End every connection to an upstream."""
         await self._upstreams.close()
@@ -168,7 +174,7 @@ class Gateway:
             pass  # it was allowed, and then an upstream failed, or it became too much
         else:
             entry.verdict = "deny"
-        if entry.verdict == "deny" and refusal.rule != "no_turn":
+        if (entry.verdict == "deny" and refusal.rule != "no_turn") or refusal.rule in ALARMING:
             where = entry.service or entry.host or "the gateway"
             sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {refusal.message}"
             if refusal.rule in ALARMING:
@@ -184,8 +190,9 @@ class Gateway:
     def _judge(self, asked: _Asked) -> Destination:
         """Where the request goes, when it may. Raises Refusal."""
         request, caller, entry = asked.request, asked.caller, asked.entry
-        raw = request.raw_path
-        entry.path = raw.partition("?")[0]
+        raw, road = request.raw_path, caller.road()
+        entry.path, entry.turn = raw.partition("?")[0], road.turn if road is not None else None
+        entry.host = asked.tunnel.host if asked.tunnel else ""
         try:
             to = target.parse(request.method, raw) if asked.tunnel is None else target.inside(asked.tunnel, raw)
         except Malformed as error:
@@ -194,10 +201,9 @@ class Gateway:
         if request.method in ("TRACE", "TRACK"):
             raise Refusal("method", f"{request.method} would echo what is sent", 405)
         headers.expects_continue(request)
-        road = caller.road()
+        headers.framed(request)
         if road is None:
             raise Refusal("no_turn", "there is no road while no turn is live")
-        entry.turn = road.turn
         services = shown(request, caller, None if asked.tunnel or to.shape == "route" else PROXY)
         if services is None and asked.tunnel is None:
             hint = "as a bearer token, or in the proxy's URL"

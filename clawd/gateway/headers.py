@@ -130,5 +130,12 @@ def expects_continue(request: web.BaseRequest) -> bool:
     return True
 
 
+def framed(request: web.BaseRequest) -> None:
+    """Raises Refusal for a body in any other coding than `chunked`: it would not arrive as it was sent."""
+    codings = request.headers.getall("Transfer-Encoding", [])
+    if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
+        raise Refusal("malformed", "the only transfer coding is chunked", 400, close=True)
+
+
 def values(headers: CIMultiDictProxy[str], name: str) -> Iterable[str]:
     return (part.strip().lower() for value in headers.getall(name, ()) for part in value.split(","))

@@ -102,7 +102,10 @@ class Body:
         except Exception as error:
             transport = self._exchange.request.transport
             gone = isinstance(error, ConnectionError) or transport is None or transport.is_closing()
-            self.problem = Aborted() if gone else Refusal("malformed", "the body is no HTTP", 400, close=True)
+            if isinstance(error, TimeoutError):
+                self.problem = Refusal("too_slow", str(error), 408, close=True)
+            else:
+                self.problem = Aborted() if gone else Refusal("malformed", "the body is no HTTP", 400, close=True)
             raise self.problem from error
 
 

@@ -49,7 +49,7 @@ def shown(request: web.BaseRequest, caller: Caller, names: frozenset[str] | None
                 services |= {service} if service else set()
             elif owner := caller.owner_of(token):
                 raise foreign(caller, owner)
-        for token, _ in found(name.lower()):
+        for token, _ in found(name):
             misused(caller, token)
     target = request.raw_path
     for token, _ in found(f"{target} {unquote(target)}" if "%" in target else target):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import aiohttp
 from aiohttp import WSMsgType, web
@@ -16,9 +17,10 @@ from clawd.gateway.tokens import Tokens
 from clawd.gateway.upstream import NotUpgraded
 
 _LARGEST = 16 << 20  # bytes of a message
-_CLOSE_S = 2.0  # for the other side to answer a close
+_CLOSE_S = 0.5  # for the other side to answer a close
 _LONGEST_CONTROL, _LONGEST_REASON = 125, 123  # bytes
 _POLICY = 1008
+_BROKEN = "upstream"  # the rule of an upstream that broke off: no close is made up for it
 
 _Socket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
@@ -61,20 +63,43 @@ async def relay(exchange: Exchange) -> web.StreamResponse:
         await exchange.taints()
         chosen = () if upstream.protocol is None else (upstream.protocol,)
         ours = web.WebSocketResponse(
-            timeout=_CLOSE_S, autoping=False, compress=False, max_msg_size=_LARGEST, protocols=chosen
+            timeout=_CLOSE_S,
+            autoclose=False,
+            autoping=False,
+            compress=False,
+            max_msg_size=_LARGEST,
+            protocols=chosen,
         )
         exchange.entry.status = 101
         exchange.started = ours
         await ours.prepare(request)
-        await _both(exchange, ours, upstream)
+        code, reason = await _both(exchange, ours, upstream)
+        await _close(upstream, code, reason)
+        await _close(ours, code, reason)
+    except Refusal as refusal:
+        await _close(upstream)
+        if exchange.started is not None and refusal.rule != _BROKEN:
+            await _close(ours, _POLICY, refusal.rule.encode())
+        raise
     except ConnectionError as error:
         raise Aborted from error
     finally:
-        await upstream.close()
+        await _close(upstream)
     return ours
 
 
-async def _both(exchange: Exchange, ours: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse) -> None:
+async def _close(socket: _Socket, code: int = 1000, reason: bytes = b"") -> None:
+    """aiohttp waits for the other side's answer as long as that sends anything. The end of the sandbox's connection
+    cancels who waits here: it is closed last."""
+    with suppress(asyncio.CancelledError, TimeoutError):
+        async with asyncio.timeout(_CLOSE_S):
+            await socket.close(code=code, message=reason)
+
+
+async def _both(
+    exchange: Exchange, ours: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse
+) -> tuple[int, bytes]:
+    """With which code and reason the first of both closed. Raises Refusal and Aborted."""
     tokens = Tokens(exchange.caller)
     messages = Messages(exchange.forms) if exchange.forms is not None else None
 
@@ -96,18 +121,17 @@ async def _both(exchange: Exchange, ours: web.WebSocketResponse, upstream: aioht
     taking = loop.create_task(_carry(upstream, ours, back))
     try:
         await asyncio.wait((sending, taking), return_when=asyncio.FIRST_COMPLETED)
-        first, other = (sending, upstream) if sending.done() else (taking, ours)
-        closed = first.result()
-    except Refusal as refusal:
-        await ours.close(code=_POLICY, message=refusal.rule.encode())
-        raise
     finally:
         sending.cancel()
         taking.cancel()
-        await asyncio.gather(sending, taking, return_exceptions=True)
-    if closed is None:
-        raise Aborted if first is sending else failure(exchange, None)
-    await other.close(code=closed[0], message=closed[1])
+        results = await asyncio.gather(sending, taking, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Refusal):
+            raise result
+    for result in results:
+        if isinstance(result, tuple):
+            return result
+    raise Aborted if results[0] is None or isinstance(results[0], ConnectionError) else failure(exchange, None)
 
 
 async def _carry(source: _Socket, sink: _Socket, look: Callable[[bytes], bytes]) -> tuple[int, bytes] | None:

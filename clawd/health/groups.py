@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from clawd.config.home import GroupHome, Home, group_folders
+from clawd.config.home import Home, group_folders
 from clawd.config.load import load_group
 from clawd.errors import ClawdError, UnsafePath
 from clawd.files import read_beneath, walk_beneath
@@ -118,7 +118,7 @@ def work(home: Home) -> Iterator[Finding]:
                 left -= 1
                 if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
                     raised.append(path)
-                if would_run(group, path):
+                if would_run(group.work, path):
                     runs.append(path)
         except UnsafePath as error:
             stop = error.message
@@ -136,14 +136,14 @@ def work(home: Home) -> Iterator[Finding]:
         yield finding("work", "ok", "nothing in work/ would be run by tools of your own")
 
 
-def would_run(group: GroupHome, path: str) -> bool:
-    """Whether a person's git, editor, shell or package manager would run this file of `work/`, or what it names."""
+def would_run(tree: Path, path: str) -> bool:
+    """Whether a person's git, editor, shell or package manager would run this file of a tree, or what it names."""
     for name, words in _RUN:
         if name.fullmatch(path):
             if words is None:
                 return True
             with suppress(OSError, UnsafePath):
-                return re.search(words, read_beneath(group.work, path, _READ)) is not None
+                return re.search(words, read_beneath(tree, path, _READ)) is not None
     return False
 
 

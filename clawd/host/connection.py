@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from aiohttp import web
+from yarl import URL
 
 from clawd.host.bodies import CONNECTIONS, SCHEMA, Problem
 from clawd.host.peer import Peer, peer_of
@@ -44,7 +45,8 @@ class TooSlow(web.RequestPayloadError, TimeoutError):
 
 class Connection(web.RequestHandler):
     """`peer` is who connected, `refusal` what every request of it is answered with, if anything. `lasting` is asked
-    when patience has ended: whether this peer's connections may stay as they are."""
+    when patience has ended: whether this peer's connections may stay as they are. `unread` is told status and rule of
+    what was refused before it was a request."""
 
     __slots__ = (
         "_admit",
@@ -57,6 +59,7 @@ class Connection(web.RequestHandler):
         "_patience",
         "_poll",
         "_timer",
+        "_unread",
         "peer",
         "refusal",
     )
@@ -68,9 +71,11 @@ class Connection(web.RequestHandler):
         *,
         lasting: Callable[[Peer | None], bool] = lambda _: False,
         patience: Patience = Patience(),
+        unread: Callable[[int, str], None] = lambda status, rule: None,
         **options: Any,
     ) -> None:
         super().__init__(manager, **options)
+        self._unread = unread
         self._admit, self._lasting, self._patience, self._options = admit, lasting, patience, options
         self._poll: asyncio.Task[Any] | None = None
         self._ended = False
@@ -101,9 +106,10 @@ class Connection(web.RequestHandler):
         """The protocol inside a tunnel that this connection becomes: the same peer's, counted with this one, and ending
         with it. Its requests are cancelled when their client leaves."""
         self._inside = Connection(
-            web.Server(handler, handler_cancellation=True),
+            server(handler, handler_cancellation=True),
             lambda _: self.refusal,
             patience=self._patience,
+            unread=self._unread,
             **self._options,
         )
         return self._inside
@@ -160,6 +166,7 @@ class Connection(web.RequestHandler):
         elif self._resting():
             if self._head:
                 self.transport.write(_TOO_SLOW)
+                self._unread(408, "too_slow")
             self.force_close()
         elif self._current_request is None or self._reading_paused or self._current_request.content.is_eof():
             self._expect(self._patience.body)  # it is we who are busy
@@ -200,7 +207,23 @@ class Connection(web.RequestHandler):
             log.error("a request failed: %s", type(exc).__name__)
             return problem(Problem(status, "internal", "the daemon failed at this; its log says more", close=True))
         log.warning("a request that is no HTTP was refused: %s", type(exc).__name__)
+        self._unread(400, "malformed")
         return problem(Problem(400, "malformed", "this is no HTTP request", close=True))
+
+
+def server(handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], **options: Any) -> web.Server:
+    """aiohttp's, for any target: its request would look for a host in one, and fail at some that are none."""
+    made = web.Server(handler, **options)
+    make = made.request_factory
+
+    def request(message: Any, *rest: Any) -> web.BaseRequest:
+        try:
+            return make(message, *rest)
+        except ValueError:
+            return make(message._replace(url=URL("/")), *rest)  # `raw_path`, which is judged, stays as it was
+
+    made.request_factory = request
+    return made
 
 
 def reply(body: dict[str, Any], status: int = 200) -> web.Response:
@@ -209,7 +232,8 @@ def reply(body: dict[str, Any], status: int = 200) -> web.Response:
 
 
 def problem(error: Problem) -> web.Response:
-    response = reply({"error": error.code, "message": error.message}, error.status)
+    body = {"error": error.code, "rule": error.code, "message": error.message, "hint": None}
+    response = reply(body, error.status)
     if error.close:
         response.force_close()
     return response
@@ -221,5 +245,6 @@ def _raw(status: str, body: bytes) -> bytes:
 
 
 _TOO_SLOW = _raw(
-    "408 Request Timeout", b'{"schema":1,"error":"too_slow","message":"the head of the request came too slowly"}'
+    "408 Request Timeout",
+    b'{"schema":1,"error":"too_slow","rule":"too_slow","message":"a request\'s head came too slowly","hint":null}',
 )

@@ -30,7 +30,7 @@ from clawd.clock import Clock, SystemClock
 from clawd.errors import ClawdError, LeaseLost, StorageError
 from clawd.host import bodies
 from clawd.host.bodies import Problem
-from clawd.host.connection import Connection, TooSlow, problem, reply
+from clawd.host.connection import Connection, TooSlow, problem, reply, server
 from clawd.host.peer import Peer
 from clawd.host.tools import ToolContext, ToolTable
 from clawd.model import Usage
@@ -87,6 +87,7 @@ class HostServer:
         self._rate = Rate(bodies.CALLS_PER_SECOND, clock or SystemClock())
         self._live: dict[int, Lease] = {lease.turn: lease for lease in live}
         self._heard = False  # the runner has its token: it took part in the turn protocol
+        self._noting: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._http: web.Server | None = None
 
@@ -113,7 +114,7 @@ class HostServer:
             listener.bind(str(new))
             if self._uid is not None:
                 os.chown(new, self._uid, -1, follow_symlinks=False)
-            self._http = http = web.Server(self._handle)
+            self._http = http = server(self._handle)
             loop = asyncio.get_running_loop()
 
             def connect() -> Connection:
@@ -121,6 +122,7 @@ class HostServer:
                     http,
                     self._admit,
                     lasting=lambda peer: peer is not None and peer == self.runner,
+                    unread=self._unread,
                     loop=loop,
                     keepalive_timeout=_KEEP_ALIVE,
                     tcp_keepalive=False,
@@ -160,6 +162,16 @@ class HostServer:
         if len(alike) >= bodies.CONNECTIONS:
             return Problem(503, "too_many_connections", "too many connections; close some", close=True)
         return None
+
+    def _unread(self, status: int, rule: str) -> None:
+        """What was refused before anybody could tell what it asks for has its line in the audit too."""
+
+        async def note() -> None:
+            (await self._gateway()).unread(self._caller, status, rule)
+
+        task = asyncio.get_running_loop().create_task(note())
+        self._noting.add(task)
+        task.add_done_callback(self._noting.discard)
 
     # ---- requests
 

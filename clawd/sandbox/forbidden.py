@@ -86,9 +86,10 @@ def places(
     """Every place that no mount may touch, by each name that it has. They need not exist."""
     user = user_home(environment)
     found = [Place(home.root, "this home"), Place(home.state, "this home's state"), Place(runtime, "the runs' sockets")]
-    found += [Place(user / ".config" / "clawd", "clawd's own config")]
+    configs = [user / ".config", *filter(Path.is_absolute, map(Path, [environment.get("XDG_CONFIG_HOME", "")]))]
+    found += [Place(config / "clawd", "clawd's own config") for config in configs]
     if allowlist is not None:
-        found += [Place(allowlist, "the mount allowlist"), Place(allowlist.parent, "the mount allowlist")]
+        found.append(Place(allowlist, "the mount allowlist"))
     found += [Place(path, "the program clawd itself") for path in _program()]
     found += [Place(path, "programs that the host runs") for path in _programs(user, environment)]
     found += [Place(path, "a socket that is as good as root") for path in engines(user, environment, docker_host)]

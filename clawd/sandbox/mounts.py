@@ -355,8 +355,8 @@ def _closed(real: Path) -> tuple[tuple[Path, bool], ...] | None:
     for name in ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees"):
         path = git / name
         if path.is_symlink() or not path.exists():
-            if path.is_symlink() or name in ("hooks", "config"):
-                return None
+            if path.is_symlink() or name in ("hooks", "config"):  # nothing is made on the host to be shut
+                return None if git == real else ((git, False),)
             continue
         closed.append((path, False))
     return tuple(closed)
@@ -377,6 +377,8 @@ def _rights(ask: Asked, verdict: Verdict, uid: int | None) -> Iterator[str]:
     assert verdict.found is not None
     status, needed = verdict.found.status, 0o5 if stat.S_ISDIR(verdict.found.status.st_mode) else 0o4
     needed |= 0o2 if verdict.writable else 0
+    if uid is None and not os.access(verdict.real, needed):
+        yield f"The agent cannot use the mount {ask.name}: this very user has no right to {verdict.real}"
     if uid is None or _listed(verdict.found.real):
         return
     held = (

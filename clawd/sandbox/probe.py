@@ -101,6 +101,7 @@ def survey(install: str, agent: Path, path: str = _SYSTEM_PATH, wheel: Path | No
             etc=tuple(name for name in recipe.ETC if Path(name).exists()),
             zone=zone(),
             holder=holder,
+            private=_private(),
         )
         code, told = _try(host, agent)
         if code == 0:
@@ -108,6 +109,16 @@ def survey(install: str, agent: Path, path: str = _SYSTEM_PATH, wheel: Path | No
         if told.startswith("bwrap: ") and "execvp" not in told:
             break
     raise diagnose(told, _switches())
+
+
+def _private() -> tuple[str, ...]:
+    """What takes a process out of the host's propagation of mounts, where this user may do that."""
+    own = ("--user", "--map-current-user") if os.geteuid() else ()
+    line = ("/usr/bin/unshare", *own, "--mount", "--propagation", "private", "--")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        if subprocess.run([*line, "true"], capture_output=True, timeout=10, check=False).returncode == 0:
+            return line
+    return ()
 
 
 def pythons() -> list[tuple[str, str | None]]:

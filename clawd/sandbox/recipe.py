@@ -68,6 +68,7 @@ class Host:
     etc: tuple[str, ...]  # of `ETC`, what exists
     zone: str
     holder: limits.Holder
+    private: tuple[str, ...] = ()  # a command before bwrap, in which what this host mounts later does not show
 
     @property
     def kind(self) -> LimitsKind:
@@ -189,7 +190,8 @@ def command(
     """The command line around `entry`, the arguments of Python. `args`, `seccomp`, `info` and `block` are descriptors;
     with `info`, into which bwrap writes who is first inside, the entry waits at the gate; with `block` too bwrap itself
     waits, when everything is mounted, until something can be read from it."""
-    outer = [str(host.bwrap.path), "--args", str(args)]
+    # bwrap itself makes slaves of shared mounts: what is mounted beneath one later would be seen inside.
+    outer = [*(host.private if spec.mounts else ()), str(host.bwrap.path), "--args", str(args)]
     bounds = ["/usr/bin/prlimit", *limits.prlimit_options(host.kind, spec.limits), "--", host.python, *entry]
     if info is not None and block is not None:
         outer = [*outer, "--info-fd", str(info), "--block-fd", str(block)]

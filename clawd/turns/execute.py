@@ -5,14 +5,18 @@ Each has a token of its own, which is good while it runs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import anyio
 
 from clawd.clock import Clock
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.road import new_token, token_hash
-from clawd.turns.run import Command
+from clawd.turns.run import Command, Run
 
 
 class Executor:
@@ -26,8 +30,12 @@ class Executor:
     async def execute(self, group: str, argv: list[str], environment: Mapping[str, str], streams: Sequence[int]) -> int:
         """Run a command on the caller's streams; gives its exit code. It acts for the owner, as far as the work tree
         has not fallen. Raises SandboxUnavailable."""
-        run, token = await self._dispatcher.ensure(group), new_token()
+        run, token = await self._run(group), new_token()
         assert run.sandbox is not None
+        if run.left_out:
+            told = "".join(f"clawd: {sentence}\n" for sentence in run.left_out).encode()
+            with suppress(OSError):
+                await anyio.to_thread.run_sync(os.write, streams[2], told)
         run.exec_count += 1
         try:
             await self._dispatcher.runs.thaw(run)
@@ -42,3 +50,12 @@ class Executor:
             run.last_worked = self._clock.monotonic()
             run.look_again()
             self._dispatcher.reconsider()
+
+    async def _run(self, group: str) -> Run:
+        """The group's run, made as its config is now: an edit holds from the next command on, as from the next turn."""
+        run = await self._dispatcher.ensure(group)
+        runs = self._dispatcher.runs
+        if not (run.busy or run.exec_count) and (runs.outlived(run) or not await runs.fits(run)):
+            await self._dispatcher.end_run(group)
+            run = await self._dispatcher.ensure(group)
+        return run

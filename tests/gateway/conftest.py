@@ -167,7 +167,8 @@ class Stage:
         self.audit = Audit(root / "audit", 30)
         self.lookups: list[str] = []
         self.names: dict[str, list[str]] = {}
-        self.gateway = Gateway(self._grants, self.audit, Certificates(root / "gateway"), SystemClock(), self._lookup)
+        self.certificates = Certificates(root / "gateway")
+        self.gateway = Gateway(self._grants, self.audit, self.certificates, SystemClock(), self._lookup)
         self._parsed: tuple[str, str, Grants] | None = None
         self._servers: list[tuple[asyncio.Server, web.Server]] = []
         self._clients: list[Client] = []
@@ -194,7 +195,13 @@ class Stage:
         http, loop = web.Server(handle), asyncio.get_running_loop()
 
         def connect() -> Connection:
-            options = {"loop": loop, "tcp_keepalive": False, "access_log": None, "auto_decompress": False}
+            options = {
+                "loop": loop,
+                "tcp_keepalive": False,
+                "access_log": None,
+                "auto_decompress": False,
+                "lingering_time": 0.2,
+            }
             return Connection(http, lambda _: None, patience=Patience(), **options)
 
         server = await loop.create_unix_server(connect, str(self.path(caller)), backlog=400)
@@ -240,7 +247,9 @@ class Stage:
     async def close(self) -> None:
         for client in self._clients:
             client.abort()
-        await asyncio.sleep(0)
+        with anyio.move_on_after(2):
+            while any(http.connections for _, http in self._servers):
+                await anyio.sleep(0.005)
         for server, http in self._servers:
             server.close()
             http.pre_shutdown()

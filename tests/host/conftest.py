@@ -48,6 +48,10 @@ class StandInGateway:
         self.waiting = 0
         self.ended = 0
         self.error: Exception | None = None
+        self.noted: list[tuple[int, str]] = []
+
+    def unread(self, caller: Any, status: int, rule: str) -> None:
+        self.noted.append((status, rule))
 
     async def serve(self, request: web.BaseRequest, caller: Any, inner: Any) -> web.StreamResponse:
         self.callers.append(caller)

@@ -3,11 +3,13 @@ what was decided, and nothing that was put in its place."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,9 +20,12 @@ from conftest import Ground, beside
 from clawd import faults
 from clawd.config.group import Mount as Asked
 from clawd.config.home import Home
+from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
+from clawd.sandbox import recipe
 from clawd.sandbox.mounts import Mounts, Verdict
-from clawd.sandbox.protocol import Exchanged, Mount
+from clawd.sandbox.probe import survey
+from clawd.sandbox.protocol import Exchanged, Mount, RunSpec
 from clawd.trust import Role
 
 AGENT = 64_001
@@ -438,16 +443,17 @@ def test_of_a_repository_hooks_and_config_stay_shut(machine: Machine) -> None:
     modes = {"": "rw", "/.git": "rw", "/.git/hooks": "ro", "/.git/config": "ro"}
     assert machine.given()[0] == {f"/mnt/m0{path}": mode for path, mode in modes.items()}
     shutil.rmtree(app / ".git/hooks")
-    shown, told = machine.given()
-    assert shown == {"/mnt/m0": "ro"} and "git" in told
+    whole = {"/mnt/m0": "rw", "/mnt/m0/.git": "ro"}
+    assert machine.given()[0] == whole, "nothing is made on the host to be shut"
     (app / ".git/hooks").symlink_to("/tmp")
-    assert machine.given()[0] == {"/mnt/m0": "ro"}
+    assert machine.given()[0] == whole
     shutil.rmtree(app / ".git")
     (app / ".git").write_text("gitdir: /elsewhere\n")
     assert machine.given()[0] == {"/mnt/m0": "rw", "/mnt/m0/.git": "ro"}
     (app / ".git").unlink()
     (app / ".git").symlink_to("src")
-    assert machine.given()[0] == {"/mnt/m0": "ro"}
+    shown, told = machine.given()
+    assert shown == {"/mnt/m0": "ro"} and "git" in told
     bare = machine.path("code/bare.git")
     subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True, timeout=60)
     (bare / "hooks").mkdir(exist_ok=True)
@@ -581,3 +587,61 @@ async def test_what_is_exchanged_before_a_command_is_never_seen(
         with pytest.raises(Exchanged):
             await beside(sandbox, ["sh", "-c", "cat /mnt/tree/file >/group/work/got"])
         assert not (ground.spec().work / "got").exists()
+
+
+def test_what_is_mounted_later_does_not_show_inside(tmp_path: Path) -> None:
+    """Where the host's mounts are shared, as systemd makes them."""
+    host = survey("test", shipped("containers/agent"))
+    assert host.private, "unshare is part of util-linux, as prlimit is"
+    look = ["grep", "-c", "shared:\\|master:", "/proc/self/mountinfo"]
+    line = ["unshare", "--mount", "--propagation", "shared", *host.private, *look]
+    if os.geteuid():
+        line = ["unshare", "--user", "--map-root-user", *line[1:]]
+    assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=False).stdout == "0\n"
+    spec = RunSpec("r", "main", None, *([tmp_path] * 5), mounts=(shown(tmp_path, "x"),))
+    assert recipe.command(spec, host, ["x"], 3, 4, None)[: len(host.private)] == list(host.private)
+
+
+@AS_ROOT
+def test_a_second_mount_of_a_place_is_still_that_place(machine: Machine) -> None:
+    """In a mount namespace of its own: names that lead elsewhere than they say."""
+    for name in ("home", "keys", "inner", "kernel", "app/src"):
+        machine.path(f"code/{name}").mkdir(exist_ok=True)
+    (machine.path("code/.ssh")).mkdir()
+    me = machine.root / "me"
+    binds = f"mount --bind {machine.home.groups} {me}/code/home && mount --bind {me}/code/.ssh {me}/code/keys"
+    binds += f" && mount --bind {me}/code/tokenizer-docs {me}/code/inner && mount -t proc proc {me}/code/kernel"
+    binds += f" && mount -t tmpfs tmpfs {me}/code/app/src"
+    wanted = {"home": "forbidden", "keys": "secret", "inner": "allowed", "kernel": "pseudo"}
+    wanted |= {"app": "submount", "app/src": "allowed", ".": "submount", "tokenizer-docs": "allowed"}
+    loop = f'for p in {" ".join(wanted)}; do "$@" mounts check --json {me}/code/$p; echo; done'
+    line = ["unshare", "--mount", "sh", "-c", f"{binds} && {loop}", "sh", sys.executable, "-m", "clawd"]
+    done = subprocess.run(
+        [*line, "--home", str(machine.home.root)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "HOME": str(me), "XDG_RUNTIME_DIR": str(machine.root / "run")},
+        cwd=shipped("containers").parent,
+    )
+    assert not done.stderr, done
+    rules = [json.loads(each)["rule"] for each in done.stdout.split("\n\n") if each.strip()]
+    assert dict(zip(wanted, rules, strict=True)) == wanted, done
+
+
+@pytest.mark.anyio
+async def test_what_vanished_is_not_made_on_the_host(
+    ground: Ground, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = "created" if ground.image else "checked"
+    spec = replace(ground.spec(), mounts=(shown(tree, "tree"),))
+    aside = ground.root / "aside"
+    monkeypatch.setattr(faults, "passing", lambda point: tree.rename(aside) if point == moment else None)
+    with pytest.raises(SandboxUnavailable):
+        await ground.start(LISTEN, spec)
+    assert not tree.exists()
+    monkeypatch.undo()
+    with pytest.raises(Exchanged):
+        await ground.start(LISTEN, spec)
+    assert not tree.exists()

@@ -52,6 +52,12 @@ def one(case: str, text: str, status: int, rule: str = UP, **more: Any) -> Case:
     return Case(case, steps, ((status, rule),), arrives=int(rule == UP), **more)
 
 
+def left(case: str, text: str, status: int, rule: str = UP) -> Case:
+    """One whose client leaves, for the other side would keep the connection."""
+    made = one(case, text, status, rule)
+    return replace(made, steps=(*made.steps, {"drop": 0}))
+
+
 def route(case: str, path: str, status: int, rule: str = UP, *headers: str, **more: Any) -> Case:
     """GET (or another method before a space) to /svc/…, with the run's token."""
     method, _, target = path.rpartition(" ")
@@ -192,25 +198,31 @@ def identities() -> Iterator[Case]:
 def targets() -> Iterator[Case]:
     """5, 6, 11, 14, 16: the request line."""
     bad = (400, "malformed")
-    yield proxied("5 http to nobody's host", "GET http://evil.example.net/", 403, "not_granted", host=API)
-    yield proxied("5 a key over http", f"GET http://{API}/v1/messages", 403, "scheme", host="evil.example.net")
+    yield proxied(
+        "5 http to nobody's host", "GET http://evil.example.net/", 403, "not_granted", host="evil.example.net"
+    )
+    yield proxied("5 the same, with a granted Host", "GET http://evil.example.net/", 421, "host_mismatch", host=API)
+    yield proxied("5 and the reverse", "GET http://plain.example.org/", 421, "host_mismatch", host="evil.example.net")
+    yield proxied("5 a key over http", f"GET http://{API}/v1/messages", 403, "scheme", host=API)
     yield proxied("5 https in cleartext", f"GET https://{API}/v1/messages", 403, "scheme", host=API)
     for n, path in enumerate(("//evil.example.net/x", "/%2f/evil.example.net", "/\\evil.example.net", "/v1//messages")):
         yield route(f"6 path {n}", f"anthropic{path}", *bad)
     first = (
-        *("GET @evil.example.net/", "GET evil.example.net/", "GET svc/anthropic/v1/messages", "GET *", "GET //svc/x"),
+        *("GET @evil.example.net/", "GET evil.example.net/", "GET svc/anthropic/v1/messages", "GET *"),
         *(f"GET http://{API}@evil.example.net/", "GET http://user:pass@plain.example.org/x", "GET http:///x"),
         *("GET http://plain.example.org/x#y", "GET http://plain.example.org\\@evil.example.net/", "GET ftp://x/y"),
         *("GET http://plain.example.org:80:80/", "GET http://plain.example.org:/x", "GET http:/plain.example.org/x"),
         *("GET /svc/anthropic/v1/messages#x", "GET /svc/anth%72opic/v1/messages", "GET /svc//v1/messages"),
-        *("GET /SVC/anthropic/v1/messages", "GET /svc/../svc/anthropic/v1/messages", "GET /svc"),
+        "GET /svc/../svc/anthropic/v1/messages",
     )
+    for n, line in enumerate(("GET //svc/x", "GET /SVC/anthropic/v1/messages", "GET /svc")):
+        yield one(f"14 no service {n}", head("14", f"{line} HTTP/1.1", AUTH), 404, "not_found", lines=())
     for n, line in enumerate(first):
         yield one(f"14 {n} {line}", head(f"14 {n}", f"{line} HTTP/1.1", AUTH, PROXY), *bad)
-    for method in ("TRACE", "TRACK"):
-        yield route(f"11 {method}", f"{method} {MESSAGES}", 405, "method")
-        text = inside(f"11 {method} inside", f"{method} /v1/messages", API)
-        yield tunnel(f"11 {method} inside", f"{API}:443", (text, 405, "method"))
+    yield route("11 TRACE", f"TRACE {MESSAGES}", 405, "method")
+    yield route("11 TRACK", f"TRACK {MESSAGES}", *bad)  # a method that no parser knows
+    text = inside("11 TRACE inside", "TRACE /v1/messages", API)
+    yield tunnel("11 TRACE inside", f"{API}:443", (text, 405, "method"))
     yield route("11 a method that is not let through", f"DELETE {MESSAGES}", 403, "method")
     yield route("11 a method that is let through", "DELETE tool/v1/run", 200)
     yield one("11 OPTIONS *", head("11 OPTIONS *", "OPTIONS * HTTP/1.1", AUTH), *bad)
@@ -293,13 +305,23 @@ def hosts() -> Iterator[Case]:
 
 def paths() -> Iterator[Case]:
     """19: `tool` takes /v1/* and /only."""
-    for path in ("v1/x", "v1/x/y", "v1/x%20y", "only", "only/x", "v1/...", "v1/a;b=c"):
+    for path in ("v1/x", "v1/x/y", "v1/x%20y", "only", "only/x", "v1/a;b=c"):
         yield route(f"19 {path}", f"tool/{path}", 200)
     for path in ("v1", "v10/x", "onl", "onlyx", "", "x", "V1/x"):
         yield route(f"19 {path or 'nothing'}", f"tool/{path}", 403, "path")
     for path in (
         *("v1/../admin", "v1/%2e%2e/admin", "v1/..%2fadmin", "v1/%252e%252e/", "v1\\..\\", "v1;/..", "v1/.", "v1/./x"),
-        *("v1/..;/admin", "v1/%2E./x", "v1/x%5cy", "v1/x%2Fy", "v1/x%00", "v1//x", "v1/.%2e/x", "v1/%c0%ae%c0%ae/x"),
+        *(
+            "v1/..;/admin",
+            "v1/...",
+            "v1/%2E./x",
+            "v1/x%5cy",
+            "v1/x%2Fy",
+            "v1/x%00",
+            "v1//x",
+            "v1/.%2e/x",
+            "v1/%c0%ae%c0%ae/x",
+        ),
     ):
         yield route(f"19 {path}", f"tool/{path}", 400, "malformed")
     text = inside("19 inside, beside the base", "GET /v1/x", "tool.example.org")
@@ -314,12 +336,13 @@ def addresses() -> Iterator[Case]:
     """12, 13: nobody's address is dialled but the checked one."""
     not_there = (403, "address_not_allowed")
     literal = (
-        *("169.254.169.254", "100.100.100.200", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "127.0.0.1", "[::1]"),
+        *("169.254.169.254", "100.100.100.200", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "127.0.0.2", "[::1]"),
         *("[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "127.1"),
         *("0", "0.0.0.0", "[::]", "10.0.0.1", "{own}"),
     )
     for address in literal:
         yield connect(f"13 {address}", f"{address}:443", *not_there)
+    yield connect("13 127.0.0.1", "127.0.0.1:443", 403, "scheme")  # which is `local`, over http
     yield connect("13 localhost", "localhost:443", 403, "not_granted")
     for name, status, rule in (("mixed", 200, UP), ("rebind", 200, UP), ("private", *not_there)):
         host, case = f"{name}.example.org", f"12 {name}"
@@ -333,16 +356,15 @@ def upgrades() -> Iterator[Case]:
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
     )
     text = head("22 not allowed", f"GET /svc/{MESSAGES} HTTP/1.1", AUTH, *websocket, close=False)
-    yield one("22 not allowed", text, 403, "websocket")
+    yield left("22 not allowed", text, 403, "websocket")
     text = head("22 refused by the upstream", "GET /svc/ws/no HTTP/1.1", AUTH, *websocket, close=False)
-    yield Case("22 refused by the upstream", ({"send": text}, {"read": "GET"}), ((404, UP),), 1)
+    yield left("22 refused by the upstream", text, 404)
     text = head("22 allowed", "GET /svc/ws/talk HTTP/1.1", AUTH, *websocket, close=False)
     hello = "\x81\x85\x00\x00\x00\x00hello"  # masked with zeros
-    yield Case(
-        "22 allowed", ({"send": text}, {"read": "GET"}, {"send": hello}, {"frame": 7}, {"drop": 0}), ((101, UP),), 1
-    )
+    steps = ({"send": text}, {"read": "GET"}, {"send": hello}, {"frame": 7}, {"drop": 0})
+    yield Case("22 allowed", steps, ((101, UP),), 1, (("allow", "aborted", 101),))
     text = head("22 without a token", "GET /svc/ws/talk HTTP/1.1", *websocket, close=False)
-    yield one("22 without a token", text, 403, "no_token")
+    yield left("22 without a token", text, 403, "no_token")
     h2c = ("Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA", "Connection: Upgrade, HTTP2-Settings")
     text = head("21 h2c", f"GET /svc/{MESSAGES} HTTP/1.1", AUTH, *h2c, close=False)
     yield Case("21 h2c", ({"send": text}, {"read": "GET"}, {"shut": 0}), ((200, UP),), 1)
@@ -359,7 +381,11 @@ def services() -> Iterator[Case]:
     yield route("10 echo", "tool/v1/echo", 200)
     yield route("10 echo in pieces", "tool/v1/pieces", 200)
     yield route("10 echo in a trailer", "tool/v1/trailer", 200)
-    yield replace(route("10 compressed", "tool/v1/gzip", 502, "upstream_encoding"), arrives=1)
+    yield replace(
+        route("10 compressed", "tool/v1/gzip", 502, "upstream_encoding"),
+        arrives=1,
+        lines=(("allow", "upstream_encoding", 502),),
+    )
     yield route("29 cookies", "tool/v1/cookies", 200)
     yield route("24 a body of the largest size", "POST limits/x", 200, body="x" * 1000)
     yield route("24 a larger body", "POST limits/x", 413, "too_large", body="x" * 1001)
@@ -373,8 +399,10 @@ def services() -> Iterator[Case]:
     yield route("37 a key of two lines", "lines/x", 503, "no_credential")
     for name in ("wrong", "expired", "unknown", "old"):
         host, case = f"{name}.example.org", f"35 {name}"
-        yield tunnel(case, f"{host}:443", (inside(case, "GET /", host), 502, "upstream_certificate"))
-    yield route("25 an upstream that dies", "tool/v1/dies", 200)
+        text = inside(case, "GET /", host)
+        lines = (("allow", "granted", 200), ("allow", "upstream_certificate", 502))
+        yield tunnel(case, f"{host}:443", (text, 502, "upstream_certificate"), lines=lines)
+    yield route("25 an upstream that dies", "tool/v1/dies", 200, lines=(("allow", "upstream", 200),))
 
 
 def tunnels() -> Iterator[Case]:
@@ -407,8 +435,17 @@ def late() -> Iterator[Case]:
     """23: those that let the gateway wait, played beside all others."""
     text = f"GET /svc/{MESSAGES} HTTP/1.1\r\nHost: x\r\nX-Slow: "
     yield Case("23 a head that does not end", ({"send": text}, {"read": "GET"}), ((408, "too_slow"),), slow=True)
-    short = head("23 a body that does not come", f"POST /svc/{MESSAGES} HTTP/1.1", AUTH, "Content-Length: 10") + "abc"
-    yield Case("23 a body that ends early", ({"send": short}, {"shut": 0}, {"read": "POST"}), (), slow=True)
+
+
+def beside() -> Iterator[Case]:
+    """Those that a command beside the runner plays, which has a token of its own."""
+    yield route("exec: route", MESSAGES, 200)
+    yield route("exec: over the socket itself", MESSAGES, 200, via="unix")
+    yield tunnel("exec: tunnel", f"{API}:443", (inside("exec: tunnel", "GET /v1/messages", API), 200, UP))
+    yield route("exec: no token", MESSAGES, 403, "no_token", bare=True)
+    yield route("exec: one that ended", MESSAGES, 403, "no_token", "X-Api-Key: {dead}", bare=True)
+    yield route("exec: another run's", MESSAGES, 403, "cross_group_token", "X-Api-Key: {foreign}")
+    yield route("exec: ungranted", "openrouter/v1/models", 403, "not_granted")
 
 
 def own_address() -> str:

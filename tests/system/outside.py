@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from clawd.gateway import audit
 from tests.canary import CANARY, Hunt
 from tests.dockerd import client
 from tests.engine import Engine
@@ -155,7 +156,7 @@ hosts = ["*"]
         return done
 
     def audit(self, group: str) -> list[dict[str, Any]]:
-        return list(self.json("gateway", "audit", "--group", group))
+        return list(audit.read(self.layout.state / "audit", group))
 
     def arrived(self, case: str) -> list[Recorded]:
         """The requests that upstreams received with this name in X-Case."""
