@@ -171,17 +171,17 @@ class Gateway:
     def _refused(self, asked: _Asked, refusal: Refusal) -> web.StreamResponse:
         entry, caller = asked.entry, asked.caller
         entry.rule = refusal.rule
-        if asked.exchange is not None and (refusal.status >= 500 or asked.exchange.started is not None):
-            pass  # it was allowed, and then an upstream failed, or it became too much
-        else:
+        exchange = asked.exchange  # of what was allowed, and then an upstream failed, or it became too much
+        if exchange is None or (refusal.status < 500 and exchange.started is None):
             entry.verdict = "deny"
         if (entry.verdict == "deny" and refusal.rule != "no_turn") or refusal.rule in ALARMING:
             where = entry.service or entry.host or "the gateway"
-            sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {refusal.message}"
+            said = f"{refusal.message} ({refusal.hint})" if refusal.hint else refusal.message
+            sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {said}."
             if refusal.rule in ALARMING:
                 caller.alarm(f"run {caller.run} of {caller.group}: {sentence}")
-            caller.told(f"{sentence}. {refusal.hint}" if refusal.hint else sentence)
-        if asked.exchange is not None and asked.exchange.started is not None:
+            caller.told(sentence)
+        if exchange is not None and exchange.started is not None:
             return _broken_off(asked)
         entry.status = refusal.status
         return refusal.response()

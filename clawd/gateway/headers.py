@@ -38,6 +38,8 @@ _STEERING = _names(
     "xhttpmethodoverride xhttpmethod xmethodoverride xoriginalurl xoriginalhost xoriginaluri xrewriteurl forwarded via"
     " xrealip xclientip trueclientip cfconnectingip maxforwards xhost xforwarded xoriginaluser"
 )
+# With them an answer comes in pieces that no scrubber sees side by side.
+_PIECES = _names("range ifrange requestrange xrange")
 _FROM_UPSTREAM = _names(
     "connection keepalive proxyconnection te trailer trailers transferencoding upgrade http2settings contentlength"
     " setcookie setcookie2 altsvc altused"
@@ -63,10 +65,11 @@ def outgoing(headers: CIMultiDictProxy[str], inject: Inject | None) -> CIMultiDi
     """What of a sandbox's headers an upstream sees. Raises Refusal for a value that could not be sent as it is."""
     kept: CIMultiDict[str] = CIMultiDict()
     named = named_by_connection(headers) if "Connection" in headers else ()
-    own = fold(inject.header) if inject is not None and inject.header else ""
+    own = {fold(inject.header)} if inject is not None and inject.header else set[str]()
+    own |= _PIECES if inject is not None else set()
     for name, value in headers.items():
         folded = fold(name)
-        if folded in _HOPS or folded in named or folded == own or carries_credential(folded) or folded in _STEERING:
+        if folded in _HOPS or folded in named or folded in own or carries_credential(folded) or folded in _STEERING:
             continue
         if folded.startswith(("xforwarded", "proxy", "secwebsocket")):
             continue

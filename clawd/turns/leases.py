@@ -37,7 +37,7 @@ class LiveTurn:
     role: Role = Role.NONE  # for whom it acts
     taint: float = 1.0  # what it has fallen to, in the ledger too
     told: bool = False  # its person knows that a request was refused
-    alarmed: bool = False  # the owner knows of something worse
+    alarms: int = 0  # how often the owner was told of something worse
 
     @classmethod
     def returning(cls, row: Row, now: float) -> LiveTurn:

@@ -20,6 +20,7 @@ from clawd.tasks import Tasks
 from clawd.trust import lowest
 from clawd.turns.run import Run
 
+MOST_ALARMS = 5
 LONGEST_SENTENCE = 500  # characters of what a person is told of a request
 # Control and format characters (those that turn text among them), line ends, lone surrogates.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\xa0\xad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
@@ -89,16 +90,14 @@ class RunCaller:
         for live in self._run.live.values():
             if not live.told:
                 live.told = True
-                self._tasks.start_soon(self._notice, live.turn, self._sentence(sentence))
+                text = f"{plain(sentence)} Every request: clawd gateway audit --group {self.group}"
+                self._tasks.start_soon(self._notice, live.turn, text)
 
     def alarm(self, sentence: str) -> None:
-        """Once a turn, and once a command: what it did besides is in the audit."""
+        """A few a turn or command, however many names it thinks of: what it did besides is in the audit."""
         live = self._run.acting
-        if all(each.alarmed for each in live):
+        if all(each.alarms >= MOST_ALARMS for each in live):
             return
         for each in live:
-            each.alarmed = True
-        self._signals.emit(News("trouble", group=self.group, data={"what": self._sentence(sentence)}))
-
-    def _sentence(self, text: str) -> str:
-        return f"{plain(text)} Every request: clawd gateway audit --group {self.group}"
+            each.alarms += 1
+        self._signals.emit(News("trouble", group=self.group, data={"what": plain(sentence)}))

@@ -20,7 +20,7 @@ class Command:
 
     role: Role
     taint: float = 1.0
-    alarmed: bool = False
+    alarms: int = 0
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from clawd.gateway.caller import TOKEN, TOKEN_LENGTH, Road
 from clawd.ledger import groups
 from clawd.model import Authority, Final, Lease
 from clawd.trust import Role
-from clawd.turns.road import LONGEST_SENTENCE, RunCaller, new_token, plain
+from clawd.turns.road import LONGEST_SENTENCE, MOST_ALARMS, RunCaller, new_token, plain
 from clawd.turns.run import Run
 from tests.turns.conftest import BoxBackend, Ground, opened
 
@@ -253,14 +253,12 @@ async def test_the_first_refusal_of_a_turn_is_told_in_its_chat_once(tmp_path: Pa
 async def test_what_no_honest_program_does_is_told_to_the_owner(tmp_path: Path) -> None:
     async with opened(tmp_path, workers=0) as ground:
         run, caller, [lease] = await begun(ground, Role.OWNER)
-        more = " Every request: clawd gateway audit --group main"
-        for host in ("a", "b", "c"):  # as many as there are names
+        for host in range(MOST_ALARMS + 3):  # as many as there are names
             caller.alarm(f"a token\x07 to {host}")
-        assert ground.trouble() == [f"a token to a{more}"]
+        assert ground.trouble() == [f"a token to {host}" for host in range(MOST_ALARMS)]
         async with command(ground, run):
             caller.alarm(f"a command's {new_token()}")
-            caller.alarm("and again")
-            assert ground.trouble() == [f"a command's [token]{more}"]
+            assert ground.trouble() == ["a command's [token]"]
         await end(ground, lease)
         caller.alarm("when it is over")
         assert ground.trouble() == []
