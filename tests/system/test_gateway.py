@@ -220,9 +220,10 @@ def test_what_was_asked_is_what_arrives(played: Played) -> None:
 
 def test_people_are_told_of_misuse_and_once_a_turn_of_refusals(played: Played) -> None:
     told = [row["text"] for row in played.home.rows("SELECT text FROM delivery WHERE kind = 'notice'")]
-    refusals = [text for text in told if "clawd gateway audit --group main" in text]
-    assert len(refusals) == 1, refusals
-    assert any("cross_group_token" in text and text not in refusals for text in told), told
+    alarms = [text for text in told if text.startswith("run ")]
+    [refusal] = [text for text in told if text not in alarms]
+    assert "(no_token)" in refusal and "clawd gateway audit --group main" in refusal
+    assert 1 <= len(alarms) <= 2 and all("cross_group_token" in text for text in alarms), "a turn's, and a command's"
     assert not any(TOKEN.search(text.encode()) for text in told)
 
 
