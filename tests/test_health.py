@@ -345,9 +345,14 @@ def test_grants_are_held_against_what_is_there(home: Home, tmp_path: Path) -> No
     home.group("main").user_profile.write_text("I live in X.")
     assert "user_profile.md" in told(home, "services")[0][1]
     file.write_text(
-        f'grants = ["nope", "openai", "own", {{service = "github", credential = "${{file:{tmp_path}/no}}"}}]'
+        f'grants = ["opnai", "openai", "own", {{service = "github", credential = "${{file:{tmp_path}/no}}"}}]'
     )
     found = told(home, "services")
     assert [level for level, _ in found] == ["error", "warn", "error", "error"]
-    for words in ("no such service", "openai", "/nowhere.pem", "cannot be read"):
+    for words in ("no such service: did you mean openai?", "openai", "/nowhere.pem", "cannot be read"):
         assert any(words in message for _, message in found), words
+    (tmp_path / "no").write_text("a key\n")
+    for mode, levels in ((0o600, ["ok"]), (0o604, ["warn"]), (0o640, ["warn"])):
+        (tmp_path / "no").chmod(mode)
+        file.write_text(f'grants = [{{service = "github", credential = "${{file:{tmp_path}/no}}"}}]')
+        assert [level for level, _ in told(home, "services")] == levels

@@ -208,7 +208,7 @@ class Mounts:
     def _forbidden(self, path: Path, found: Found, ground: _Ground) -> tuple[str, str] | None:
         """The rule that forbids it whatever the allowlist says, and a sentence."""
         if place := forbidden.touching(found, ground.forbidden):
-            return "forbidden", f"{found.real} and {place.path} ({place.what}) must not touch"
+            return "forbidden", f"it is, holds or lies in {place.path} ({place.what}), which is never shown"
         for name in (path, *found.names):
             if part := forbidden.secret(name):
                 return "secret", f"{part} is where secrets are kept"
