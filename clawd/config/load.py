@@ -215,6 +215,8 @@ def _finding(model: type[BaseModel], problem: Any, name: str, text: str, sources
     if problem["type"] == "extra_forbidden":
         known = _keys(model, tables)
         hint = nearest(key, known) or f"known here: {', '.join(known)}"
+        if tables and key in _keys(model, []):
+            hint = f"{key} stands at the top of the file, above the first [table]"
         return {"where": where, "what": f"{key} is no known key", "hint": hint}
     if problem["type"] == "missing":
         return {"where": where, "what": f"{key} is missing", "hint": f"add {key} = …"}

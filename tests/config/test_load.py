@@ -299,6 +299,7 @@ def test_every_finding_is_told_at_once(home: Home) -> None:
         ),
         ("grants = 'a'\n", "group.toml:1 grants", "takes a list"),
         ("grants = [3]\n", "group.toml:1 [grants] 0", "takes a table"),
+        ("[[mounts]]\npath='a'\nname='b'\ngrants=['a']\n", "group.toml:4 [mounts] grants", "no known key"),
         ("grants = [{ service = 'a', fro = 'owner' }]\n", "group.toml:1 [grants] fro", "no known key"),
         ("[[webhook]]\nname='a'\nsecret='SECRET'\n", "group.toml:3 [webhook] secret", "a reference"),
         ("[claw]\n", "group.toml:1 claw", "no known key"),
@@ -311,6 +312,7 @@ def test_a_groups_file_is_checked_by_its_own_schema(tmp_path: Path, text: str, w
     assert error["where"] == where
     assert what in error["what"]
     assert "SECRET" not in str(error)
+    assert ("stands at the top" in error["hint"]) == ("] grants" in where)
 
 
 def test_a_home_is_checked_whole(home: Home) -> None:
