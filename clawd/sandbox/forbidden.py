@@ -30,7 +30,8 @@ SECRET = re.compile(
     r"|\.env.*|id_.*|.*\.(pem|key|p12|pfx|jks|kdbx?|gpg|asc)|\.claude|\.claude\.json|\.codex|\.gemini"
     r"|\.?credentials(\.json|\.toml|\.yml)?|\.config/(gh|op|hub|rclone|doctl|containers|openai|anthropic)|\.pgpass"
     r"|\.my\.cnf|\.vault-token|\.password-store|\.mozilla|\.thunderbird|keyrings|\.terraform\.d|\.boto|\.s3cfg"
-    r"|\.(bash|zsh|python|psql|node_repl)_history|\.(bash|zsh)(rc|env|_profile|_login)|\.profile|authorized_keys"
+    r"|\.(bash|zsh|python|psql|node_repl)_history|\.(bash|zsh)(rc|env|_profile|_login)|\.profile|authorized_keys",
+    re.DOTALL,
 )
 PSEUDO = frozenset(
     [
