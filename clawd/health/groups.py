@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from clawd.commands.mounts import mounts_of
 from clawd.config.group import Mount
 from clawd.config.home import Home, group_folders
 from clawd.config.load import load_group
@@ -20,7 +21,6 @@ from clawd.files import read_beneath, walk_beneath
 from clawd.health.findings import Finding, finding, read_ledger
 from clawd.ledger import groups as rows
 from clawd.ledger.groups import UID_BASE
-from clawd.sandbox.mounts import syntax
 from clawd.sandbox.view import read_owned
 
 MOST_FILES = 50_000  # of all groups' `work/` together that are looked at
@@ -78,12 +78,11 @@ def _beneath_mounts(home: Home) -> Iterator[Finding]:
         asked = list[Mount]()
         with suppress(ClawdError):  # its config is another finding
             asked = load_group(home, folder).mounts
-        for mount in (each for each in asked if each.mode == "rw" and syntax(each.path) is None):
-            with suppress(OSError, RuntimeError):  # a loop of links
-                tree = Path(mount.path).expanduser().resolve()
-                if real.is_relative_to(tree) or tree.is_relative_to(real):
-                    message = f"group {folder} could write to {mount.path}, in which this home or a part of it lies"
-                    yield finding("groups", "error", message, f"edit {home.group(folder).config_file}")
+        for mount, verdict in zip(asked, mounts_of(home).judge(asked), strict=True):
+            tree = Path(verdict.real)
+            if mount.mode == "rw" and (real.is_relative_to(tree) or tree.is_relative_to(real)):
+                message = f"group {folder} could write to {mount.path}, in which this home or a part of it lies"
+                yield finding("groups", "error", message, f"edit {home.group(folder).config_file}")
 
 
 def _works(home: Home) -> Iterator[Finding]:

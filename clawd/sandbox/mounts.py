@@ -19,7 +19,8 @@ from clawd.config.home import Home, is_home
 from clawd.config.mounts import Root, allowlist_file, load_allowlist, user_home
 from clawd.config.schema import Mode
 from clawd.errors import ClawdError, ConfigError, NotFound
-from clawd.sandbox import forbidden
+from clawd.sandbox import forbidden, repository
+from clawd.sandbox.answers import Answers
 from clawd.sandbox.protocol import Mount
 from clawd.sandbox.walk import Found, Identity, Link, MountPoint, beneath, identity, mount_table, resolved
 from clawd.trust import TRUST, Origin, Role
@@ -91,6 +92,7 @@ class Mounts:
     tell: Callable[[str], object] = lambda sentence: None
     living: dict[str, tuple[str, tuple[Mount, ...]]] = field(default_factory=dict)
     """The group and the mounts of each run that lives: set by whoever makes them."""
+    answers: Answers = field(default_factory=Answers)
 
     def given(self, group: str, role: Role, uid: int | None) -> Given:
         """For a sandbox of this group, whose turns act for `role` and whose agent is the user `uid`."""
@@ -153,12 +155,20 @@ class Mounts:
         file, problem, roots = None, None, list[tuple[Root, Found]]()
         try:
             file = allowlist_file(self.environment)
-            roots = [(root, found) for root in load_allowlist(file).roots for found in _meant(root.path, user, table)]
+            roots = [
+                (root, found) for root in load_allowlist(file).roots for found in self._meant(root.path, user, table)
+            ]
             self._lies_well(file, roots, table)
         except ClawdError as error:
             problem, roots = error, []
         places = forbidden.places(self.home, self.environment, self.runtime, file, self.docker_host)
         return _Ground(user, list(forbidden.found(places, table)), table, roots, problem)
+
+    def _meant(self, path: str, user: Path, table: Mapping[int, MountPoint]) -> Iterator[Found]:
+        """What a root means now, if it means anything."""
+        if syntax(path) is None and self.answers(root := _expanded(path, user)):
+            with suppress(OSError):
+                yield resolved(root, table)
 
     def _lies_well(self, file: Path, roots: Iterable[tuple[Root, Found]], table: Mapping[int, MountPoint]) -> None:
         """Raises ConfigError where the allowlist lies in what it should guard."""
@@ -196,6 +206,10 @@ class Mounts:
         if ground.problem is not None:
             rule = "no_allowlist" if isinstance(ground.problem, NotFound) else "allowlist"
             return verdict.refused(rule, ground.problem.message, ground.problem.hint)
+        if not self.answers(path):
+            return verdict.refused(
+                "unreadable", "the disk or machine that it lies on does not answer", f"ls -ld {path}"
+            )
         try:
             found = resolved(path, ground.table)
         except Link:
@@ -296,13 +310,6 @@ def _expanded(path: str, user: Path) -> Path:
     return base.joinpath(*(part for part in path.removeprefix("~").split("/") if part not in ("", ".")))
 
 
-def _meant(path: str, user: Path, table: Mapping[int, MountPoint]) -> Iterator[Found]:
-    """What a root means now, if it means anything."""
-    if syntax(path) is None:
-        with suppress(OSError):
-            yield resolved(_expanded(path, user), table)
-
-
 def _exchangeable(found: Found, tree: Found) -> Found | None:
     """What of a thing, and of the links to it, can be exchanged by who can write to a tree."""
     return next((each for each in (found, *found.over) if each.within(tree) and each.own != tree.own), None)
@@ -349,40 +356,12 @@ def _allowed(verdict: Verdict, found: Found, wanted: bool, role: Role, ground: _
     if role != Role.OWNER:
         why = "only the owner may have it written to, and the group acts for somebody else now"
         return verdict.lowered("role", why, "clawd groups trust, or clean, lifts that")
-    closed = _closed(found.real)
+    closed = repository.closed(found.real)
     if closed is None:
         return verdict.lowered(
             "git", "what git would run in it cannot be shut: it lies in a .git, or has one without hooks and config"
         )
     return replace(verdict, mode="rw", closed=closed)
-
-
-def _closed(real: Path) -> tuple[tuple[Path, bool], ...] | None:
-    """What of a git repository is shut in a writable mount, so that the person's own git runs nothing of an agent's;
-    None where that cannot be done. `.git` itself is kept in its place: one that is moved away takes its locks along."""
-    if ".git" in real.parts:
-        return None
-    if not real.is_dir():
-        return ()
-    git, closed = real / ".git", list[tuple[Path, bool]]()
-    if git.is_symlink():
-        return None
-    if git.is_file():  # it says where the repository is
-        return ((git, False),)
-    if git.is_dir():
-        closed.append((git, True))
-    elif all((real / name).exists() for name in ("HEAD", "objects", "refs")):
-        git = real  # a bare one
-    else:
-        return ()
-    for name in ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees"):
-        path = git / name
-        if path.is_symlink() or not path.exists():
-            if path.is_symlink() or name in ("hooks", "config"):  # nothing is made on the host to be shut
-                return None if git == real else ((git, False),)
-            continue
-        closed.append((path, False))
-    return tuple(closed)
 
 
 def _mounts(name: str, verdict: Verdict) -> Iterator[Mount]:

@@ -11,6 +11,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +25,7 @@ from clawd.config.group import Mount as Asked
 from clawd.config.home import Home
 from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
-from clawd.sandbox import recipe
+from clawd.sandbox import answers, recipe
 from clawd.sandbox.mounts import Mounts, Verdict
 from clawd.sandbox.probe import survey
 from clawd.sandbox.protocol import Exchanged, Mount, RunSpec
@@ -343,6 +345,26 @@ def test_only_its_owner_s_turns_may_write(machine: Machine) -> None:
     for role in (Role.ADMIN, Role.MEMBER, Role.NONE):
         shown, told = machine.given(role=role)
         assert shown == {"/mnt/m0": "ro"} and "only the owner" in told
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, look, heals = machine.path("code/app"), answers._look, threading.Event()
+    monkeypatch.setattr(answers, "_look", lambda path: look(path) if path != app else heals.wait(60) and look(path))
+    monkeypatch.setattr(answers, "SECONDS", 0.1)
+    machine.allow(("code", "ro"), ("code/app", "ro"), ("data", "ro"))
+    machine.ask("main", ("code/app", "ro"), ("data", "ro"))
+    mounts = machine.mounts
+    try:
+        for _ in range(3):
+            given = mounts.given("main", Role.OWNER, None)
+            [told] = given.told
+            assert [each.target for each in given.mounts] == ["/mnt/m1"] and "does not answer" in told
+        assert [thread.name for thread in threading.enumerate()].count("looks at a mount") == 1
+    finally:
+        heals.set()
+    until = time.monotonic() + 60
+    while len(mounts.given("main", Role.OWNER, None).mounts) != 2:
+        assert time.monotonic() < until, "it is asked again"
 
 
 # ── the file ──
