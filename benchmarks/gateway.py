@@ -71,8 +71,7 @@ class _Bench:
                 where = f"{what}, {connections} connection{'s' * (connections > 1)}"
                 where += f", {rate:.0f} requests/s" if pause else ", flat out" * (connections > 1)
                 added = [each - statistics.median(base) for each in taken]
-                goal = 0.5 if pause or connections == 1 else None
-                made.append(figure(f"added by the gateway, {where}", added, "ms", goal))
+                made.append(figure(f"added by the gateway, {where}", added, "ms", goal=0.5))
                 if not pause:
                     made.append(figure(f"through the gateway, {where}", [rate], "requests/s"))
                     made.append(figure(f"without it, {where}", [alone], "requests/s"))

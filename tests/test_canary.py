@@ -42,8 +42,10 @@ def test_a_canary_in_a_process_a_name_or_a_core_is_found(tmp_path: Path) -> None
     hunt = Hunt([])
     hunt.processes([os.getpid()])
     assert not hunt.found
-    command = [sys.executable, "-c", "input()", CANARY]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env={"KEY": CANARY}) as process:
+    command = [sys.executable, "-c", "input('ready\\n')", CANARY]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env={"KEY": CANARY}, **pipes) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         hunt.processes([process.pid])
         process.communicate(b"\n")
     assert hunt.found == [f"environ of {process.pid}", f"cmdline of {process.pid}"]

@@ -36,6 +36,7 @@ class Gate:
         self._grants: dict[str, tuple[Config, Effective, Grants]] = {}
         self._making = asyncio.Lock()
         self._gateway: Gateway | None = None
+        self._early: asyncio.Task[Gateway] | None = None
         self._audit: Audit | None = None
         self._certificates: Certificates | None = None
 
@@ -67,7 +68,11 @@ class Gate:
         if not self._granted(group).granted:
             return None
         certificates = await self._authority()
-        return await anyio.to_thread.run_sync(certificates.bundle)
+        bundle = await anyio.to_thread.run_sync(certificates.bundle)
+        if self._gateway is None and self._early is None:  # the first request comes soon, and its import takes a while
+            self._early = asyncio.create_task(self.gateway())
+            self._early.add_done_callback(lambda task: task.cancelled() or task.exception())  # the request will tell
+        return bundle
 
     async def _authority(self) -> Certificates:
         if self._certificates is None:

@@ -550,8 +550,16 @@ async def test_what_is_no_http_is_400(stage: Stage, caplog: pytest.LogCaptureFix
     async with stage.server():
         for data in (b"secret\r\n\r\n", b"\x16\x03\x01\x02\r\n\r\n", b"GET / HTTP/1.1\r\nsecret\r\n\r\n"):
             status, answer = await raw(stage, data)
-            assert (status, answer["error"]) == (400, "malformed")
-    assert "secret" not in caplog.text
+            assert (status, answer["error"]) == (400, "malformed") and answer["rule"] == "malformed"
+        await eventually(lambda: len(stage.gateway.noted) == 3)
+    assert stage.gateway.noted == [(400, "malformed")] * 3 and "secret" not in caplog.text
+
+
+async def test_a_host_that_no_library_reads_is_judged_as_it_is(stage: Stage) -> None:
+    async with stage.server():
+        target = "xn--pi-2db.example.org:443"
+        status, answer = await raw(stage, f"GET http://{target}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert (status, answer["message"]) == (403, f"GET http://{target}/")
 
 
 async def test_errors_of_the_desk_are_answers(stage: Stage) -> None:

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clawd.gateway import audit
 from tests.canary import CANARY, Hunt
 from tests.dockerd import client
 from tests.engine import Engine
 from tests.gateway.upstream import Authority, Recorded, Upstream
-from tests.system.conftest import ROOT, until
+from tests.system.conftest import ROOT
 from tests.system.ground import Ground
 from tests.system.world import VARIABLE, World
 
@@ -156,7 +155,7 @@ hosts = ["*"]
         return done
 
     def audit(self, group: str) -> list[dict[str, Any]]:
-        return list(audit.read(self.layout.state / "audit", group))
+        return list(self.json("gateway", "audit", "--group", group))
 
     def arrived(self, case: str) -> list[Recorded]:
         """The requests that upstreams received with this name in X-Case."""
@@ -201,11 +200,10 @@ def outside(engine: Engine | None) -> Iterator[Outside]:
 
 
 def begun(made: Outside) -> Outside:
-    """Its daemon, and the groups `main` with every grant but `any`, `bare` with none, and `open` with `any` alone."""
+    """Its daemon, and the groups `main` with every grant but `any`, `bare` with none, and `other` with a few."""
     made.configure(sandbox="warm_minutes = 60\nmax_live = 6", more=made.config())
     made.start()
-    for group, grants in (("main", GRANTS), ("bare", ()), ("open", ("any",))):
+    for group, grants in (("main", GRANTS), ("bare", ()), ("other", ("anthropic", "any"))):
         made.json("groups", "add", group)
         made.grant(group, *grants)
-    until(lambda: True)
     return made

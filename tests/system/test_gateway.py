@@ -13,11 +13,24 @@ from typing import Any
 
 import pytest
 
+from clawd.host.bodies import CONNECTIONS
 from tests.canary import CANARY
 from tests.engine import Engine
-from tests.gateway.upstream import Recorded, Wire, answer, chunk, chunked, echo, gzipped, head, redirect, websocket
+from tests.gateway.upstream import (
+    Recorded,
+    Wire,
+    answer,
+    chunk,
+    chunked,
+    echo,
+    endless,
+    gzipped,
+    head,
+    redirect,
+    websocket,
+)
 from tests.system import gateway_cases
-from tests.system.conftest import EACH
+from tests.system.conftest import EACH, until
 from tests.system.gateway_cases import UP, Case
 from tests.system.outside import Outside, begun, outside
 
@@ -48,6 +61,7 @@ SCRIPTS = {
     "/base/v1/trailer": chunked(b"well", trailers=[("X-Sum", f"Bearer {CANARY}")]),
     "/base/v1/gzip": gzipped(b"well"),
     "/base/v1/cookies": answer(b"well", 200, [("Set-Cookie", "session=theirs"), ("X-Other", "well")]),
+    "/base/v1/endless": endless(1 << 30),
     "/base/v1/dies": chunked(b"well", cut=True),
     "/talk": websocket(),
     "/no": answer(b"a page", 404, [("X-Theirs", "theirs")]),
@@ -206,15 +220,32 @@ def test_what_was_asked_is_what_arrives(played: Played) -> None:
 
 def test_people_are_told_of_misuse_and_once_a_turn_of_refusals(played: Played) -> None:
     told = [row["text"] for row in played.home.rows("SELECT text FROM delivery WHERE kind = 'notice'")]
-    refusals = [text for text in told if "clawd gateway audit --group main" in text]
-    assert len(refusals) == 1, refusals
-    assert any("cross_group_token" in text and text not in refusals for text in told), told
+    alarms = [text for text in told if text.startswith("run ")]
+    [refusal] = [text for text in told if text not in alarms]
+    assert "(no_token)" in refusal and "clawd gateway audit --group main" in refusal
+    assert 1 <= len(alarms) <= 2 and all("cross_group_token" in text for text in alarms), "a turn's, and a command's"
     assert not any(TOKEN.search(text.encode()) for text in told)
+
+
+def test_a_crowd_of_one_group_does_not_keep_another_out(played: Played) -> None:
+    """23: three hundred idle tunnels, slow heads and unread answers."""
+    home, work = played.home, played.home.root / "groups/main/work"
+    home.write("groups/main/inbox/crowd.py", (PLAY.parent / "crowd.py").read_text(), 0o644)
+    crowd = home.chat("-m", "sh:python3 /group/inbox/crowd.py", "--group", "main")
+    until(lambda: (work / "crowded").exists(), 100)
+    ask = "curl -sS $ANTHROPIC_BASE_URL/v1/messages; curl -sS https://api.anthropic.com/v1/messages"
+    assert home.sh(ask, "other") == home.inside("sh", "-c", ask, group="other") == "okok"
+    (work / "enough").touch()
+    said, _ = crowd.communicate(timeout=100)
+    tunnels, unread = map(int, re.findall(r"\d+", said))
+    assert tunnels > 5 and unread > 5 and tunnels + unread <= CONNECTIONS, said
+    assert home.sh(ask) == "okok", "and its own group has its road again"
 
 
 def test_the_canary_is_found_nowhere(played: Played) -> None:
     """In nothing that the home has, is or said, and in nothing that can be seen from inside."""
     hunt = played.home.hunt()
+    hunt.data("what the sandbox was answered", json.dumps(played.answers).encode())
     assert hunt.found == [] and hunt.looked > 50
     played.home.write("groups/main/inbox/search.py", (HOSTILE / "search.py").read_text(), 0o644)
     seen = played.home.inside("python3", "/group/inbox/search.py", CANARY[:10], CANARY[10:])
