@@ -184,7 +184,12 @@ def test_a_file_that_is_not_surely_the_owner_s_is_an_error(
 
 def test_a_writable_mount_around_the_home_is_an_error(home: Home) -> None:
     config = home.group("main").config_file
-    config.write_text(f'[[mounts]]\npath = "{home.root.parent}"\nname = "all"\nmode = "rw"\n')
+    (home.root / "loop").symlink_to("loop")
+    odd = "".join(
+        f'[[mounts]]\npath = "{path}"\nname = "m{n}"\nmode = "rw"\n'
+        for n, path in enumerate(("~nobody-here/x", "/a\\u0000b", home.root / "loop"))
+    )
+    config.write_text(f'{odd}[[mounts]]\npath = "{home.root.parent}"\nname = "all"\nmode = "rw"\n')
     assert any("could write to" in message for level, message in told(home, "groups") if level == "error")
     config.write_text(f'[[mounts]]\npath = "{home.root.parent}"\nname = "all"\n')
     assert not [level for level, _ in told(home, "groups") if level == "error"]
@@ -217,6 +222,7 @@ def test_a_skill_that_the_agent_cannot_read_is_named(home: Home) -> None:
 RUN = {
     ".git/hooks/pre-commit": "#!/bin/sh",
     "repo/.git/hooks/post-merge": "#!/bin/sh",
+    "repo/.git/commondir": "../evil",
     "repo/.git/config": "[core]\n fsmonitor = ./evil",
     ".envrc": "",
     "a/.vscode/tasks.json": "{}",
@@ -252,7 +258,7 @@ def test_what_a_persons_tools_would_run_in_work_is_named(home: Home) -> None:
         file.unlink() if kept is None else file.write_text(kept)
     lay(home.group("main").work, RUN)
     [(_, message)] = told(home, "work")
-    assert "and 3 more" in message
+    assert "and 4 more" in message
 
 
 def test_links_and_special_files_in_work_are_not_followed_and_setuid_files_are_an_error(home: Home) -> None:
@@ -345,9 +351,14 @@ def test_grants_are_held_against_what_is_there(home: Home, tmp_path: Path) -> No
     home.group("main").user_profile.write_text("I live in X.")
     assert "user_profile.md" in told(home, "services")[0][1]
     file.write_text(
-        f'grants = ["nope", "openai", "own", {{service = "github", credential = "${{file:{tmp_path}/no}}"}}]'
+        f'grants = ["opnai", "openai", "own", {{service = "github", credential = "${{file:{tmp_path}/no}}"}}]'
     )
     found = told(home, "services")
     assert [level for level, _ in found] == ["error", "warn", "error", "error"]
-    for words in ("no such service", "openai", "/nowhere.pem", "cannot be read"):
+    for words in ("no such service: did you mean openai?", "openai", "/nowhere.pem", "cannot be read"):
         assert any(words in message for _, message in found), words
+    (tmp_path / "no").write_text("a key\n")
+    for mode, levels in ((0o600, ["ok"]), (0o604, ["warn"]), (0o640, ["warn"])):
+        (tmp_path / "no").chmod(mode)
+        file.write_text(f'grants = [{{service = "github", credential = "${{file:{tmp_path}/no}}"}}]')
+        assert [level for level, _ in told(home, "services")] == levels

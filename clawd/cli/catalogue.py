@@ -114,9 +114,9 @@ _BUILT = (
     ),
     Command(
         ("config", "check"),
-        "whether a config file is valid",
+        "whether config.toml and every group.toml are valid",
         "homes:check",
-        (_argument("file", nargs="?", metavar="FILE", help="a config.toml or group.toml (default: the home's)"),),
+        (_argument("file", nargs="?", metavar="FILE", help="one alone (default: all of the home)"),),
         home=False,
     ),
     Command(("groups", "list"), "all groups", "looking:groups"),
@@ -174,7 +174,7 @@ _BUILT = (
         ("sandbox", "exec"),
         "run a command in a group's sandbox",
         "sandbox:execute",
-        (_IN_GROUP, _argument("command", nargs="...", metavar="-- CMD…", help="its exit code is ours")),
+        (_IN_GROUP, _argument("command", nargs="...", metavar="-- CMD…", help="the command; its exit code is ours")),
         failure=125,
     ),
     Command(("gateway", "services"), "every service, and which groups may use it", "gateway:services"),
@@ -196,7 +196,12 @@ _BUILT = (
             _argument("method", metavar="METHOD", help="GET, POST, …; CONNECT with HOST:PORT"),
             _argument("url", metavar="URL", help="https://…, http://… or /svc/SERVICE/…"),
             _argument(
-                "--as", dest="role", metavar="ROLE", choices=_ROLES, default="owner", help=f"{', '.join(_ROLES)}"
+                "--as",
+                dest="role",
+                metavar="ROLE",
+                choices=_ROLES,
+                default="owner",
+                help="for whom it acts (default: owner)",
             ),
         ),
     ),
@@ -207,7 +212,7 @@ _BUILT = (
         (
             _argument("path", metavar="PATH", help="a directory of this machine"),
             _argument("--rw", action="store_true", help="to be written to"),
-            _argument("--group", metavar="G", help="beside what this and the other groups have"),
+            _argument("--group", metavar="G", help="as this group would have it, beside what it and the others have"),
         ),
     ),
     Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from typing import Any
 
 from clawd.cli.page import cell, give, settled, write_json
 from clawd.config.home import Home
@@ -13,8 +14,16 @@ def services(options: Namespace, home: Home) -> int:
     from clawd.commands import gateway
 
     columns = ("service", "granted_to", "credential", "base_url", "hosts")
-    give(settled(gateway.services(home)), options.json, columns, beneath=("granted_to", "hosts"))
+    found = settled(gateway.services(home))
+    if not options.json:
+        found = [{**each, "granted_to": [_grant(grant) for grant in each["granted_to"]]} for each in found]
+    give(found, options.json, columns, beneath=("granted_to", "hosts"))
     return 0
+
+
+def _grant(grant: dict[str, Any]) -> str:
+    missing = ", no key" if grant["credential"] == "missing" else ""
+    return f"{grant['group']} (for {grant['for']}{missing})"
 
 
 def check(options: Namespace, home: Home) -> int:

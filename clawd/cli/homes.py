@@ -28,15 +28,16 @@ def init(options: Namespace, home: Home) -> int:
 
 
 def check(options: Namespace, home: Home) -> int:
-    """1 when the file is not valid; what is wrong is printed either way."""
+    """1 when a file is not valid; what is wrong is printed either way."""
     from clawd.commands import looking
 
-    file = Path(options.file).absolute() if options.file else home.config_file
-    found = settled(looking.config_check(file))
+    file = Path(options.file).absolute() if options.file else None
+    found = settled(looking.config_check(home, file))
     if options.json:
         write_json(found)
     elif found["ok"]:
-        sys.stdout.write(f"{cell(str(file))} is valid\n")
+        what = str(file) if file else f"{home.config_file} and every group.toml"
+        sys.stdout.write(f"{cell(what)}: valid\n")
     else:
         table(found["errors"], ("where", "what", "hint"), "not valid", beneath=("what", "hint"))
     return 0 if found["ok"] else 1

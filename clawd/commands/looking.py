@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from clawd import __version__
 from clawd.clock import rfc3339
 from clawd.config.home import Home, group_folders
-from clawd.config.load import check_file, load_config, load_group, merged
+from clawd.config.load import check_file, check_home, load_config, load_group, merged
 from clawd.errors import ConfigError, NotFound
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
@@ -157,9 +157,9 @@ def sessions(home: Home, group: str | None) -> list[Shown]:
     return shown
 
 
-def config_check(file: Path) -> Shown:
-    """Whether a config.toml or group.toml is valid, and every finding if not."""
-    return check_file(file)
+def config_check(home: Home, file: Path | None) -> Shown:
+    """Whether a config.toml or group.toml is valid, or without one all of a home's, and every finding if not."""
+    return check_home(home) if file is None else check_file(file)
 
 
 def session_file(home: Home, id: str) -> Path:

@@ -127,6 +127,8 @@ def base(url: str) -> tuple[Scheme, str, int, str]:
 @lru_cache(maxsize=1024)
 def host_rule(text: str) -> tuple[str, int | None]:
     """(host, port or None) of an entry of `hosts`: `name`, `*.name`, `*`, each with a port where it has one."""
+    if "/" in text:
+        raise ValueError(f'{text[:80]!a} is no host: write its name alone, like "files.example.org", or a base_url')
     if text == "*" or text.startswith("*:"):
         return "*", port(text[2:]) if text[1:] else None
     if not text.startswith("*."):
@@ -148,6 +150,8 @@ def path_rule(text: str) -> str:
     """The same rule: a path, in which `*` may stand for one whole segment, and at the end for one or more."""
     if text == "/":
         return text
+    if not text.startswith("/"):
+        raise ValueError(f'{text[:80]!a} is no rule for paths: write it from / on, like "/v1"')
     try:
         path(text)
     except ValueError as error:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from clawd.config.schema import Budget, Config, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
-from clawd.config.values import Binding, Mode, Positive, RoleName, Table, Zone
+from clawd.config.values import Binding, Mode, Positive, RoleName, Table, Zone, written
 
 
 class Grant(Table):
@@ -27,7 +27,7 @@ GrantOrName = Annotated[Grant, BeforeValidator(lambda value: {"service": value} 
 class Mount(Table):
     path: str
     """A directory of the host that the mount allowlist allows."""
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: Annotated[str, written(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a mount's name is of letters, digits, . - and _")]
     """It appears as `/mnt/<name>`."""
     mode: Mode = "ro"
     """Read-only, or writable."""
@@ -53,7 +53,7 @@ class Watch(Table):
 
 
 class Webhook(Table):
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    name: Annotated[str, written(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", "a hook's name is of letters, digits, - and _")]
     """It listens at `/hooks/<group>/<name>`."""
     secret: Secret
     """The sender's secret, by reference."""
@@ -64,7 +64,7 @@ class Webhook(Table):
 
 
 class Heartbeat(Table):
-    hours: Annotated[str, Field(pattern=r"^\d{1,2}(:\d\d)?-\d{1,2}(:\d\d)?$")] | None = None
+    hours: Annotated[str, written(r"\d{1,2}(:\d\d)?-\d{1,2}(:\d\d)?", 'hours are like "9-18"')] | None = None
     """When it beats, like "9-18"; without it there is none."""
     tz: Zone | None = None
     """The zone of `hours`; without it the group's."""

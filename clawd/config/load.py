@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args, get_origin
@@ -27,6 +27,12 @@ from clawd.errors import ConfigError, NotFound
 from clawd.files import plain
 
 _LIMIT = 1 << 20  # bytes of a config file
+# What pydantic says of a value of the wrong kind, in the words of TOML.
+_KINDS = {
+    "list_type": 'this takes a list: ["one", "two"]',
+    "model_type": 'this takes a table: {key = "value"}',
+    "dict_type": 'this takes a table: {key = "value"}',
+}
 
 Finding = dict[str, str]
 Model = TypeVar("Model", bound=BaseModel)
@@ -76,6 +82,15 @@ def check_file(path: Path) -> dict[str, Any]:
             "errors": [{"where": path.name, "what": error.message, "hint": error.hint or ""}],
         }
     return {"ok": True, "errors": []}
+
+
+def check_home(home: Home) -> dict[str, Any]:
+    """The same, of a home's `config.toml` and every `group.toml` in it."""
+    errors = list(check_file(home.config_file)["errors"])
+    for file in sorted(home.groups.glob("*/group.toml")):
+        folder = file.parent.relative_to(home.root)
+        errors += [{**each, "where": f"{folder}/{each['where']}"} for each in check_file(file)["errors"]]
+    return {"ok": not errors, "errors": errors}
 
 
 def merged(config: Config, group: GroupConfig) -> Effective:
@@ -166,6 +181,12 @@ def _override(data: dict[str, Any], environment: Mapping[str, str]) -> dict[tupl
     return sources
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """What was surely meant, asked back."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean {near[0]}?" if near else None
+
+
 def toml_value(text: str) -> Any:
     """A value as TOML would read it, else the text itself."""
     try:
@@ -193,12 +214,13 @@ def _finding(model: type[BaseModel], problem: Any, name: str, text: str, sources
     where = f"environment {variable}" if variable else " ".join(filter(None, (where, _brackets(tables), key)))
     if problem["type"] == "extra_forbidden":
         known = _keys(model, tables)
-        near = difflib.get_close_matches(key, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        hint = nearest(key, known) or f"known here: {', '.join(known)}"
+        if tables and key in _keys(model, []):
+            hint = f"{key} stands at the top of the file, above the first [table]"
         return {"where": where, "what": f"{key} is no known key", "hint": hint}
     if problem["type"] == "missing":
         return {"where": where, "what": f"{key} is missing", "hint": f"add {key} = …"}
-    what = problem["msg"].removeprefix("Value error, ")
+    what = _KINDS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
     return {"where": where, "what": what[0].lower() + what[1:], "hint": ""}
 
 

@@ -14,11 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from clawd.config.load import parse
 from clawd.config.schema import Mode
-from clawd.config.values import Table
+from clawd.config.values import Table, written
 from clawd.errors import ConfigError, NotFound
 
 _LIMIT = 1 << 20  # bytes
@@ -32,7 +30,7 @@ class Root(Table):
     """Read-only, or writable for a group that asks for it."""
     trust: Literal["owner", "document"] = "document"
     """`owner`: what stands there is the owner's own word; else it taints the turns that can read it."""
-    why: Annotated[str, Field(pattern=r"\S")]
+    why: Annotated[str, written(r"(?s).*\S.*", "say in a sentence what it is allowed for")]
     """What it is allowed for, in a sentence."""
 
 
@@ -77,9 +75,7 @@ def load_allowlist(file: Path) -> Allowlist:
                 raise _refused(f"others can write to {file}", f"chmod go-w {file}")
             data = opened.read(_LIMIT + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(
-            f"there is no mount allowlist {file}", hint=f"write one: {file}, as docs/mounts.md says"
-        ) from None
+        raise NotFound(f"there is no mount allowlist {file}", hint="docs/mounts.md shows one") from None
     except OSError as error:
         if file.is_symlink():
             raise _refused(f"{file} is a link", "put the file itself there") from None

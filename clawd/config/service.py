@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from clawd.config import grammar
+from clawd.config.presets import PRESETS
 from clawd.config.secrets import Secret
-from clawd.config.values import Dollars, Positive, Size, Table
+from clawd.config.values import Dollars, Positive, Size, Table, written
 
 _CONNECTION = re.compile(
     r"host|connection|keep-alive|content-(length|encoding)|transfer-encoding|te|trailer|upgrade|expect"
@@ -50,9 +51,9 @@ class Inject(Table):
     """The name of the header that carries the credential."""
     bearer: bool = False
     """`Authorization: Bearer <credential>`."""
-    basic: Annotated[str, Field(pattern=r"^[!-9;-~]{1,100}$")] | None = None
+    basic: Annotated[str, written(r"[!-9;-~]{1,100}", "a user name has no colon and no space")] | None = None
     """The user name; the credential is the password of HTTP Basic."""
-    query: Annotated[str, Field(pattern=r"^[A-Za-z0-9._~-]{1,100}$")] | None = None
+    query: Annotated[str, written(r"[A-Za-z0-9._~-]{1,100}", 'a parameter has a name like "key"')] | None = None
     """The name of the query parameter."""
 
     @model_validator(mode="after")
@@ -129,7 +130,7 @@ class Service(Table):
     def trouble(self, credential: Secret | None) -> str | None:
         """Why the service cannot be used with this credential, None when it can."""
         if self.base_url is None and not self.hosts:
-            return "a service has base_url, hosts or both"
+            return f"a service has base_url, hosts or both; known without are {', '.join(PRESETS)}"
         if any(grammar.host_rule(entry)[0] == "*" for entry in self.hosts):
             if credential is not None:
                 return 'hosts = ["*"] takes no credential: any host could read it'

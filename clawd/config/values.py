@@ -7,11 +7,22 @@ import re
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 RoleName = Literal["owner", "admin", "member"]
 Mode = Literal["ro", "rw"]
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def written(pattern: str, sentence: str) -> AfterValidator:
+    """The same text, if all of it is like `pattern`; else the sentence says to a person how it is written."""
+
+    def same(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(sentence)
+        return value
+
+    return AfterValidator(same)
 
 
 def _size(value: object) -> object:
@@ -47,9 +58,13 @@ def _binding(value: str) -> str:
 
 
 # apt-get takes a trailing - for "remove": that ends no package's name.
-Package = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*[a-z0-9+]$", max_length=100)]
+Package = Annotated[str, written(r"[a-z0-9][a-z0-9+.-]{0,98}[a-z0-9+]", 'a package has its name in Debian, like "jq"')]
 # Docker's names of images: nothing else that its API's paths would take.
-Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+((\.|/|:|@|__?|-+)[A-Za-z0-9]+)*$", max_length=300)]
+Image = Annotated[
+    str,
+    Field(max_length=300),
+    written(r"[A-Za-z0-9]+((\.|/|:|@|__?|-+)[A-Za-z0-9]+)*", 'an image is called like "clawd-agent" or "name:tag"'),
+]
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0, le=1 << 60)]
 Days = Annotated[int, Field(ge=0, le=36_500)]
 Zone = Annotated[str, BeforeValidator(_zone_name)]

@@ -65,7 +65,7 @@ class Certificates:
         self._directory = directory
         self._clock = clock or SystemClock()
         self._made: _Authority | None = None
-        self._contexts: OrderedDict[str, tuple[ssl.SSLContext, datetime]] = OrderedDict()
+        self._contexts: OrderedDict[str, tuple[ssl.SSLContext, x509.Certificate]] = OrderedDict()
         self._lock = threading.Lock()
 
     def bundle(self) -> bytes:
@@ -78,17 +78,17 @@ class Certificates:
         """What a tunnel to `host` is answered with: HTTP/1.1 alone, and only to who asks for this very name."""
         host = normal(host)
         with self._lock:
-            context, expires = self._contexts.pop(host, (None, self._clock.now()))
-            if context is None or self._clock.now() > expires - _LEAF_LEFT:
-                context, expires = self._answer(host)
-            self._contexts[host] = context, expires
+            known = self._contexts.pop(host, None)
+            if known is None or not _good(known[1], self._clock.now(), _LEAF_LEFT):
+                known = self._answer(host)
+            self._contexts[host] = known
             if len(self._contexts) > MOST:
                 self._contexts.popitem(last=False)
-            return context
+            return known[0]
 
     # ---- leaves
 
-    def _answer(self, host: str) -> tuple[ssl.SSLContext, datetime]:
+    def _answer(self, host: str) -> tuple[ssl.SSLContext, x509.Certificate]:
         authority = self._authority()
         leaf = _leaf(authority, host, self._clock.now())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -100,7 +100,7 @@ class Certificates:
         context.sni_callback = cast(Any, _only(host))  # the stubs know neither a missing name nor the third argument
         with self._file(_private(authority.leaf_key) + _pem(leaf)) as path:
             context.load_cert_chain(path)
-        return context, leaf.not_valid_after_utc
+        return context, leaf
 
     @contextmanager
     def _file(self, content: bytes) -> Iterator[str]:
@@ -120,7 +120,7 @@ class Certificates:
     # ---- the authority
 
     def _authority(self) -> _Authority:
-        if self._made is None or _ends(self._made.certificate, self._clock.now()):
+        if self._made is None or not _good(self._made.certificate, self._clock.now()):
             from cryptography.hazmat.primitives.asymmetric import ec
 
             try:
@@ -162,8 +162,8 @@ class Certificates:
             certificate = x509.load_pem_x509_certificate(data)
             if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
                 raise ValueError("its key is not that of its certificate")
-            if _ends(certificate, self._clock.now()):
-                raise ValueError("it has expired")
+            if not _good(certificate, self._clock.now()):
+                raise ValueError("it has expired, or is of a time to come")
         except FileNotFoundError:
             return None
         except Exception as error:  # whatever is wrong with it, it is of no more use
@@ -267,8 +267,9 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _ends(certificate: x509.Certificate, now: datetime) -> bool:
-    return now > certificate.not_valid_after_utc - _AUTHORITY_LEFT
+def _good(certificate: x509.Certificate, now: datetime, left: timedelta = _AUTHORITY_LEFT) -> bool:
+    """Whether it is valid, and for so long to come. The clock may have been set back since it was made."""
+    return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - left
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

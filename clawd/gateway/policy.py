@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from clawd.config import grammar
 from clawd.config.grammar import PORTS, Scheme
 from clawd.config.group import Effective
+from clawd.config.load import nearest
 from clawd.config.presets import services
 from clawd.config.schema import Config, Inject, Service, ServiceLimits
 from clawd.config.secrets import Secret
@@ -191,7 +192,8 @@ def _service(method: str, target: Target, service: Granted, grants: Grants, role
         acts = "nobody" if role is Role.NONE else f"role {role}"
         return refused("role", f"{name} needs role {service.needed} here, and this turn acts for {acts}", hint)
     if target.shape == "plain" and service.credential is not None:
-        return refused("scheme", f"{name} has a credential, which never goes over http://", "use https://")
+        instead = f"/svc/{name}/ leads there" if service.base and service.base[0] == "http" else "use https://"
+        return refused("scheme", f"{name} has a credential: no http:// goes through the proxy to it", instead)
     destination = _destination(target, service)
     if target.shape == "tunnel" and not target.path:
         return Verdict(True, "granted", f"{name} is granted", name, 200, None, destination)
@@ -275,7 +277,8 @@ def _ungranted(target: Target, grants: Grants) -> Verdict:
     name = target.service
     if name in grants.known:
         return _not_granted(name, grants)
-    return Verdict(False, "unknown_service", f"there is no service {name}", hint=f"[services.{name}] in config.toml")
+    hint = nearest(name, grants.known) or f"[services.{name}] in config.toml"
+    return Verdict(False, "unknown_service", f"there is no service {name}", hint=hint)
 
 
 def _unreachable(target: Target, grants: Grants) -> Verdict:

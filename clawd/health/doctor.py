@@ -11,7 +11,7 @@ from contextlib import suppress
 from clawd import __version__
 from clawd.config.group import not_built
 from clawd.config.home import Home, group_folders
-from clawd.config.load import check_file, load_config, load_group, merged
+from clawd.config.load import check_home, load_config, load_group, merged
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, SandboxUnavailable
 from clawd.health import gateway, groups, machine, mounts, remains
@@ -64,17 +64,10 @@ def _home(home: Home) -> Iterator[Finding]:
 
 
 def _config(home: Home) -> Iterator[Finding]:
-    files = [home.config_file, *sorted(home.groups.glob("*/group.toml"))]
-    sound = True
-    for file in files:
-        if not file.exists():
-            continue
-        for error in check_file(file)["errors"]:
-            sound = False
-            where = file.parent.relative_to(home.root) / error["where"]
-            message = f"{where}: {error['what']} ({error['hint']})"
-            yield finding("config", "error", message, f"clawd config check {file}")
-    if not sound:
+    if errors := check_home(home)["errors"] if home.config_file.exists() else []:
+        for error in errors:
+            hint = f" ({error['hint']})" if error["hint"] else ""
+            yield finding("config", "error", f"{error['where']}: {error['what']}{hint}", "clawd config check")
         return
     config = load_config(home, dict(os.environ))
     yield finding("config", "ok", "config.toml and every group.toml are understood")

@@ -12,6 +12,8 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from clawd.commands.mounts import mounts_of
+from clawd.config.group import Mount
 from clawd.config.home import Home, group_folders
 from clawd.config.load import load_group
 from clawd.errors import ClawdError, UnsafePath
@@ -27,6 +29,7 @@ _READ = 256 << 10
 # By name alone, or by name and a word in it: no parser of ours reads what an agent wrote.
 _RUN = (
     (re.compile(r"(.*/)?\.git/hooks/[^/]+(?<!\.sample)"), None),
+    (re.compile(r"(.*/)?\.git/commondir"), None),  # has git take hooks and config from elsewhere
     (re.compile(r"(.*/)?\.git/config"), rb"(?i)fsmonitor|hookspath|sshcommand|pager|editor|helper|textconv"),
     (re.compile(r"(.*/)?\.envrc"), None),
     (re.compile(r"(.*/)?\.vscode/.+"), None),
@@ -72,12 +75,14 @@ def _beneath_mounts(home: Home) -> Iterator[Finding]:
     """A writable mount around the home would let an agent write its own orders."""
     real = home.root.resolve()
     for folder in group_folders(home):
+        asked = list[Mount]()
         with suppress(ClawdError):  # its config is another finding
-            for mount in load_group(home, folder).mounts:
-                tree = Path(mount.path).expanduser().resolve()
-                if mount.mode == "rw" and (real.is_relative_to(tree) or tree.is_relative_to(real)):
-                    message = f"group {folder} could write to {mount.path}, in which this home or a part of it lies"
-                    yield finding("groups", "error", message, f"edit {home.group(folder).config_file}")
+            asked = load_group(home, folder).mounts
+        for mount, verdict in zip(asked, mounts_of(home).judge(asked), strict=True):
+            tree = Path(verdict.real)
+            if mount.mode == "rw" and (real.is_relative_to(tree) or tree.is_relative_to(real)):
+                message = f"group {folder} could write to {mount.path}, in which this home or a part of it lies"
+                yield finding("groups", "error", message, f"edit {home.group(folder).config_file}")
 
 
 def _works(home: Home) -> Iterator[Finding]:

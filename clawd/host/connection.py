@@ -11,6 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -32,11 +33,13 @@ Admission = Callable[[Peer | None], Problem | None]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds: for a request's head from its first byte on, between two pieces of a body, and without a request."""
+    """Seconds: for a request's head from its first byte on, between two pieces of a body, without a request, and for
+    what a peer still sends after it was refused."""
 
     head: float = 10.0
     body: float = 30.0
     idle: float = 120.0
+    drain: float = 2.0
 
 
 class TooSlow(web.RequestPayloadError, TimeoutError):
@@ -50,6 +53,7 @@ class Connection(web.RequestHandler):
 
     __slots__ = (
         "_admit",
+        "_drained",
         "_due",
         "_ended",
         "_head",
@@ -79,6 +83,7 @@ class Connection(web.RequestHandler):
         self._admit, self._lasting, self._patience, self._options = admit, lasting, patience, options
         self._poll: asyncio.Task[Any] | None = None
         self._ended = False
+        self._drained: asyncio.Event | None = None  # nothing of what comes is read any more; set when the peer has gone
         self._inside: Connection | None = None
         self._head = False  # a part of a request's head is here
         self._due = 0.0  # by the loop's clock, when patience ends
@@ -96,6 +101,8 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
+        if self._drained is not None:
+            self._drained.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -127,6 +134,8 @@ class Connection(web.RequestHandler):
     # ---- patience
 
     def data_received(self, data: bytes) -> None:
+        if self._drained is not None:
+            return
         requests = self._request_count
         super().data_received(data)
         if self._request_count != requests or not self._resting():
@@ -141,7 +150,17 @@ class Connection(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         finished = await super().finish_response(request, resp, start_time)
         self._expect(self._patience.idle)
+        if self._drained is not None:
+            await self._drain(self._drained)
         return finished
+
+    async def _drain(self, gone: asyncio.Event) -> None:
+        """Let the peer read why it was refused: closing a socket on unread bytes would take the answer back."""
+        if isinstance(self.transport, asyncio.WriteTransport) and self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.resume_reading()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(gone.wait(), self._patience.drain)
 
     def _resting(self) -> bool:
         """No request is here, or being done."""
@@ -208,6 +227,7 @@ class Connection(web.RequestHandler):
             return problem(Problem(status, "internal", "the daemon failed at this; its log says more", close=True))
         log.warning("a request that is no HTTP was refused: %s", type(exc).__name__)
         self._unread(400, "malformed")
+        self._drained = asyncio.Event()
         return problem(Problem(400, "malformed", "this is no HTTP request", close=True))
 
 

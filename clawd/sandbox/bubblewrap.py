@@ -111,8 +111,10 @@ class Bubblewrap:
                 first = process(json.loads(os.pread(info, 4096, 0))["child-pid"])
                 while first and not first.waiting():  # it ties its life first, then it only waits
                     await anyio.lowlevel.checkpoint()
-            if first and (mount := strange(first.pid, spec.mounts)):  # nothing of the agent has run yet
-                raise Exchanged(spec.group, mount)
+                # Nothing of the agent has run yet. What is mounted may hang.
+                look = partial(strange, first.pid if first else 0, spec.mounts)
+                if first and (mount := await anyio.to_thread.run_sync(look, abandon_on_cancel=True)):
+                    raise Exchanged(spec.group, mount)
             sandbox = running.BubblewrapSandbox(spec, host, self._agent, child, first, log, cgroup)
             with contextlib.suppress(OSError):  # it has ended already: `wait` tells
                 gate.sendall(b"\n")

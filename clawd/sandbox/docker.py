@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +204,8 @@ class Docker:
         with anyio.move_on_after(VERIFY_SECONDS):
             while first.alive():
                 try:
-                    if mount := strange(first.pid, shown):
+                    look = partial(strange, first.pid, shown)  # what is mounted may hang
+                    if mount := await anyio.to_thread.run_sync(look, abandon_on_cancel=True):
                         raise Exchanged(spec.group, mount)
                     status = Path(f"/proc/{first.pid}/status").read_text()
                     problem = hardening.loose(status, hardening.user(spec)[0]) or ""

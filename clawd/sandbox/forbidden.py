@@ -22,7 +22,7 @@ from clawd.config.mounts import user_home
 from clawd.errors import ClawdError
 from clawd.resources import shipped
 from clawd.sandbox.engine import DEFAULT, find_engine
-from clawd.sandbox.walk import Found, Identity, identity
+from clawd.sandbox.walk import Found, MountPoint, walk
 
 # Whole names on a path, case-folded; what is below an allowed root and not on the path is not looked for.
 SECRET = re.compile(
@@ -30,7 +30,8 @@ SECRET = re.compile(
     r"|\.env.*|id_.*|.*\.(pem|key|p12|pfx|jks|kdbx?|gpg|asc)|\.claude|\.claude\.json|\.codex|\.gemini"
     r"|\.?credentials(\.json|\.toml|\.yml)?|\.config/(gh|op|hub|rclone|doctl|containers|openai|anthropic)|\.pgpass"
     r"|\.my\.cnf|\.vault-token|\.password-store|\.mozilla|\.thunderbird|keyrings|\.terraform\.d|\.boto|\.s3cfg"
-    r"|\.(bash|zsh|python|psql|node_repl)_history|\.(bash|zsh)(rc|env|_profile|_login)|\.profile|authorized_keys"
+    r"|\.(bash|zsh|python|psql|node_repl)_history|\.(bash|zsh)(rc|env|_profile|_login)|\.profile|authorized_keys",
+    re.DOTALL,
 )
 PSEUDO = frozenset(
     [
@@ -157,21 +158,23 @@ def _named(place: Place) -> Iterator[Place]:
             yield Place(real, place.what)
 
 
-def touching(found: Found, forbidden: Iterable[Place]) -> Place | None:
-    """The first place that a source touches: by every path that leads to it, and by device and inode, for names may
-    differ on a disk that ignores case."""
-    seen = dict[Path, Identity | None]()
-
-    def at(path: Path) -> Identity | None:
-        if path not in seen:
-            seen[path] = None
+def found(places: Iterable[Place], table: Mapping[int, MountPoint]) -> Iterator[tuple[Place, Found | None]]:
+    """Each place with what is there now, or with the deepest directory above it that there is."""
+    for place in dict.fromkeys(places):
+        there = None
+        for path in (place.path, *place.path.parents):
             with suppress(OSError):
-                seen[path] = identity(path.stat())
-        return seen[path]
+                there = walk(path, table)
+                break
+        yield place, there
 
-    for place in forbidden:
+
+def touching(found: Found, forbidden: Iterable[tuple[Place, Found | None]]) -> Place | None:
+    """The first place that a source touches: by every path that leads to it, and by device and inode, for names may
+    differ on a disk that ignores case, and one place may be mounted at several."""
+    for place, there in forbidden:
         if any(name.is_relative_to(place.path) or place.path.is_relative_to(name) for name in found.names):
             return place
-        if at(place.path) in found.ids or found.own in map(at, place.path.parents):
+        if there and (there.within(found) or (there.real == place.path and found.within(there))):
             return place
     return None

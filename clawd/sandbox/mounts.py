@@ -19,9 +19,10 @@ from clawd.config.home import Home, is_home
 from clawd.config.mounts import Root, allowlist_file, load_allowlist, user_home
 from clawd.config.schema import Mode
 from clawd.errors import ClawdError, ConfigError, NotFound
-from clawd.sandbox import forbidden
+from clawd.sandbox import forbidden, repository
+from clawd.sandbox.answers import Answers
 from clawd.sandbox.protocol import Mount
-from clawd.sandbox.walk import Found, Link, MountPoint, beneath, identity, mount_table, walk
+from clawd.sandbox.walk import Found, Identity, Link, MountPoint, beneath, identity, mount_table, resolved
 from clawd.trust import TRUST, Origin, Role
 
 AT = "/mnt"
@@ -71,7 +72,7 @@ class _Ground:
     counts for nothing."""
 
     user: Path
-    forbidden: Sequence[forbidden.Place]
+    forbidden: Sequence[tuple[forbidden.Place, Found | None]]
     table: Mapping[int, MountPoint]
     roots: Sequence[tuple[Root, Found]] = ()
     problem: ClawdError | None = None
@@ -91,6 +92,7 @@ class Mounts:
     tell: Callable[[str], object] = lambda sentence: None
     living: dict[str, tuple[str, tuple[Mount, ...]]] = field(default_factory=dict)
     """The group and the mounts of each run that lives: set by whoever makes them."""
+    answers: Answers = field(default_factory=Answers)
 
     def given(self, group: str, role: Role, uid: int | None) -> Given:
         """For a sandbox of this group, whose turns act for `role` and whose agent is the user `uid`."""
@@ -154,29 +156,45 @@ class Mounts:
         try:
             file = allowlist_file(self.environment)
             roots = [
-                (root, found) for root in load_allowlist(file).roots for found in _resolved(root.path, user, table)
+                (root, found) for root in load_allowlist(file).roots for found in self._meant(root.path, user, table)
             ]
             self._lies_well(file, roots, table)
         except ClawdError as error:
             problem, roots = error, []
         places = forbidden.places(self.home, self.environment, self.runtime, file, self.docker_host)
-        return _Ground(user, places, table, roots, problem)
+        return _Ground(user, list(forbidden.found(places, table)), table, roots, problem)
+
+    def _meant(self, path: str, user: Path, table: Mapping[int, MountPoint]) -> Iterator[Found]:
+        """What a root means now, if it means anything."""
+        if syntax(path) is None and self.answers(root := _expanded(path, user)):
+            with suppress(OSError):
+                yield resolved(root, table)
 
     def _lies_well(self, file: Path, roots: Iterable[tuple[Root, Found]], table: Mapping[int, MountPoint]) -> None:
         """Raises ConfigError where the allowlist lies in what it should guard."""
         try:
-            at = walk(file.resolve(strict=True), table)
+            at = resolved(file, table)
         except OSError as error:
             raise ConfigError(f"the mount allowlist {file} cannot be looked at ({error})", hint="try again") from None
         elsewhere = "move it, and set CLAWD_MOUNTS to where it is"
-        homes = [self.home.root, *(parent for parent in at.real.parents if is_home(parent))]
-        if _any_within(at, homes):
+        if self._at_home(at):
             raise ConfigError(f"the mount allowlist is not used: {file} lies in a home", hint=elsewhere)
-        if inside := [root.path for root, found in roots if at.within(found)]:
+        if inside := [root.path for root, found in roots if any(each.within(found) for each in (at, *at.over))]:
             raise ConfigError(f"the mount allowlist is not used: {file} lies in its root {inside[0]}", hint=elsewhere)
         if at.open_at:
             why = f"the mount allowlist is not used: others could put another one there, for {at.open_at} is open"
             raise ConfigError(why, hint=f"chmod go-w {at.open_at}")
+
+    def _at_home(self, found: Found) -> Found | None:
+        """What of a thing, and of the links to it, lies in a home."""
+        own = set[Identity]()
+        with suppress(OSError):
+            own.add(identity(self.home.root.stat()))
+        for each in (found, *found.over):
+            parents = (parent for name in each.names for parent in (name, *name.parents))
+            if not own.isdisjoint(each.ids) or any(map(is_home, parents)):
+                return each
+        return None
 
     def _judge(self, ask: Asked, role: Role, ground: _Ground) -> Verdict:
         """One mount, without regard to any other."""
@@ -188,19 +206,21 @@ class Mounts:
         if ground.problem is not None:
             rule = "no_allowlist" if isinstance(ground.problem, NotFound) else "allowlist"
             return verdict.refused(rule, ground.problem.message, ground.problem.hint)
+        if not self.answers(path):
+            return verdict.refused(
+                "unreadable", "the disk or machine that it lies on does not answer", f"ls -ld {path}"
+            )
         try:
-            real = path.resolve(strict=True)
-            verdict = replace(verdict, real=str(real))
-            if problem := syntax(str(real)):
-                return verdict.refused("syntax", f"it leads to {str(real)!r}: {problem}")
-            found = walk(real, ground.table)
+            found = resolved(path, ground.table)
         except Link:
             return verdict.refused("changed", "it was exchanged while it was looked at")
-        except (OSError, RuntimeError) as error:
+        except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             why = "it does not exist" if missing else f"it cannot be looked at ({getattr(error, 'strerror', error)})"
             return verdict.refused("missing" if missing else "unreadable", why, f"ls -ld {path}")
-        verdict = replace(verdict, found=found)
+        verdict = replace(verdict, real=str(found.real), found=found)
+        if problem := syntax(verdict.real):
+            return verdict.refused("syntax", f"it leads to {verdict.real!r}: {problem}")
         if refusal := self._forbidden(path, found, ground):
             return verdict.refused(*refusal)
         return _allowed(verdict, found, ask.mode == "rw", role, ground)
@@ -208,14 +228,14 @@ class Mounts:
     def _forbidden(self, path: Path, found: Found, ground: _Ground) -> tuple[str, str] | None:
         """The rule that forbids it whatever the allowlist says, and a sentence."""
         if place := forbidden.touching(found, ground.forbidden):
-            return "forbidden", f"{found.real} and {place.path} ({place.what}) must not touch"
+            return "forbidden", f"it is, holds or lies in {place.path} ({place.what}), which is never shown"
         for name in (path, *found.names):
             if part := forbidden.secret(name):
                 return "secret", f"{part} is where secrets are kept"
         if found.mounted.kind in forbidden.PSEUDO:
             return "pseudo", f"{found.real} is no disk, but the kernel's own ({found.mounted.kind})"
-        if home := next((parent for parent in (found.real, *found.real.parents) if is_home(parent)), None):
-            return "forbidden", f"it lies in {home}, which is a home"
+        if each := self._at_home(found):
+            return "forbidden", f"{_it(each, found)} lies in a home"
         if inside := next(beneath(found.real, ground.table), None):
             return "submount", f"something else is mounted inside of it, at {inside}"
         if not (stat.S_ISDIR(found.status.st_mode) or stat.S_ISREG(found.status.st_mode)):
@@ -243,16 +263,18 @@ class Mounts:
             return verdict.refused("name", f"two mounts of the group are called {ask.name}", "give them other names")
         if not verdict.allow or found is None:
             return verdict
-        for other in (each for m, each in enumerate(own) if m != n and each.writable):
-            if other.found and found.within(other.found) and found.own != other.found.own:
-                return verdict.refused("nested", f"it lies in {other.real}, which this group can write to")
+        for tree in (each.found for each in own if each.writable and each.found):
+            if each := _exchangeable(found, tree):
+                why = f"{_it(each, found)} lies in {tree.real}, which this group can write to"
+                return verdict.refused("nested", why)
         for name in (name for name in others if name != group):
             for their, theirs in zip(asked[name], others[name], strict=True):
                 if not theirs.allow or theirs.found is None or not (verdict.writable or theirs.writable):
                     continue
                 inside, around = found.within(theirs.found), theirs.found.within(found)
-                if inside and not around and theirs.writable:
-                    return verdict.refused("nested", f"it lies in {theirs.real}, which the group {name} can write to")
+                if theirs.writable and (each := _exchangeable(found, theirs.found)):
+                    why = f"{_it(each, found)} lies in {theirs.real}, which the group {name} can write to"
+                    return verdict.refused("nested", why)
                 if (inside or around) and not (ask.shared and their.shared):
                     why = f"the group {name} has {theirs.real} too, and one of them could write what the other reads"
                     return verdict.refused("shared", why, "say shared = true in the group.toml of both")
@@ -288,11 +310,13 @@ def _expanded(path: str, user: Path) -> Path:
     return base.joinpath(*(part for part in path.removeprefix("~").split("/") if part not in ("", ".")))
 
 
-def _resolved(path: str, user: Path, table: Mapping[int, MountPoint]) -> Iterator[Found]:
-    """What a root means now, if it means anything."""
-    if syntax(path) is None:
-        with suppress(OSError, RuntimeError):
-            yield walk(_expanded(path, user).resolve(strict=True), table)
+def _exchangeable(found: Found, tree: Found) -> Found | None:
+    """What of a thing, and of the links to it, can be exchanged by who can write to a tree."""
+    return next((each for each in (found, *found.over) if each.within(tree) and each.own != tree.own), None)
+
+
+def _it(each: Found, found: Found) -> str:
+    return "it" if each is found else f"the link {each.real}"
 
 
 def _any_within(found: Found, places: Iterable[Path]) -> bool:
@@ -313,7 +337,13 @@ def _allowed(verdict: Verdict, found: Found, wanted: bool, role: Role, ground: _
             "not_allowed", "no root of the mount allowlist covers it", "allow it: see docs/mounts.md"
         )
     depth = max(found.ids.index(at.own) for _, at in around)
-    deciding = [root for root, at in around if found.ids.index(at.own) == depth]
+    around = [(root, at) for root, at in around if found.ids.index(at.own) == depth]
+    deciding = [root for root, _ in around]
+    if loose := next((at.open_at for _, at in around if at.open_at), None):
+        why = f"others could have the root {deciding[0].path} mean another place, for they can write to {loose}"
+        return verdict.refused("open_path", why)
+    found = replace(found, over=(*found.over, *(link for _, at in around for link in at.over)))
+    verdict = replace(verdict, found=found)
     inside = [root for root, at in ground.roots if found.own in at.ids[:-1]]
     counting = [*deciding, *inside]
     trust = 1.0 if all(root.trust == "owner" for root in counting) else _LOOSE
@@ -326,40 +356,12 @@ def _allowed(verdict: Verdict, found: Found, wanted: bool, role: Role, ground: _
     if role != Role.OWNER:
         why = "only the owner may have it written to, and the group acts for somebody else now"
         return verdict.lowered("role", why, "clawd groups trust, or clean, lifts that")
-    closed = _closed(found.real)
+    closed = repository.closed(found.real)
     if closed is None:
         return verdict.lowered(
             "git", "what git would run in it cannot be shut: it lies in a .git, or has one without hooks and config"
         )
     return replace(verdict, mode="rw", closed=closed)
-
-
-def _closed(real: Path) -> tuple[tuple[Path, bool], ...] | None:
-    """What of a git repository is shut in a writable mount, so that the person's own git runs nothing of an agent's;
-    None where that cannot be done. `.git` itself is kept in its place: one that is moved away takes its locks along."""
-    if ".git" in real.parts:
-        return None
-    if not real.is_dir():
-        return ()
-    git, closed = real / ".git", list[tuple[Path, bool]]()
-    if git.is_symlink():
-        return None
-    if git.is_file():  # it says where the repository is
-        return ((git, False),)
-    if git.is_dir():
-        closed.append((git, True))
-    elif all((real / name).exists() for name in ("HEAD", "objects", "refs")):
-        git = real  # a bare one
-    else:
-        return ()
-    for name in ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees"):
-        path = git / name
-        if path.is_symlink() or not path.exists():
-            if path.is_symlink() or name in ("hooks", "config"):  # nothing is made on the host to be shut
-                return None if git == real else ((git, False),)
-            continue
-        closed.append((path, False))
-    return tuple(closed)
 
 
 def _mounts(name: str, verdict: Verdict) -> Iterator[Mount]:

@@ -14,6 +14,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -180,7 +181,8 @@ class BubblewrapSandbox:
                         first = json.loads(told)["child-pid"]
                         with contextlib.suppress(OSError):  # not all is mounted yet
                             if unchanged(self._socket, f"/proc/{first}/root{recipe.RUN}"):
-                                if mount := strange(first, shown):
+                                look = partial(strange, first, shown)
+                                if mount := await anyio.to_thread.run_sync(look, abandon_on_cancel=True):
                                     raise Exchanged(self._spec.group, mount)
                                 return
                     await anyio.sleep(_POLL)

@@ -5,13 +5,14 @@ Read-only, and nothing is kept open: what was seen is known again by device and 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clawd.ledger.groups import UID_BASE
@@ -20,6 +21,7 @@ Identity = tuple[int, int]  # device and inode
 _FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _ACL_USER, _ACL_GROUP, _ACL_WRITE = 0x02, 0x08, 2  # linux/posix_acl_xattr.h
 _NOBODY = 65_534
+_MOST_LINKS = 40  # as many as the kernel follows
 
 
 class Link(OSError):
@@ -38,8 +40,9 @@ class MountPoint:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file or directory by its real path. `ids` are those of every component, / first, itself last. `open_at` is the
-    first one above it in which somebody else, or an agent, could put another thing in its place."""
+    """A file or directory by its real path. `ids` are those of every component, / first, itself last. `over` are the
+    links that lead there. `open_at` is the first directory above it, or above one of those, in which somebody else, or
+    an agent, could put another thing in its place."""
 
     real: Path
     status: os.stat_result
@@ -48,6 +51,7 @@ class Found:
     mounted: MountPoint
     names: tuple[Path, ...]  # every path that leads there, by whatever mount
     place: tuple[str, Path]  # the file system, and the path in it
+    over: tuple[Found, ...] = ()
 
     @property
     def own(self) -> Identity:
@@ -63,8 +67,27 @@ def identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def walk(real: Path, table: Mapping[int, MountPoint]) -> Found:
-    """Raises OSError, Link among them."""
+def resolved(path: Path, table: Mapping[int, MountPoint]) -> Found:
+    """What a path leads to, and over which links: whoever can exchange one of them says what it means. Raises
+    OSError, Link among them."""
+    real, rest, links = Path("/"), [*reversed(path.parts[1:])], list[Path]()
+    while rest:
+        step = real.parent if (part := rest.pop()) == ".." else real / part
+        if not stat.S_ISLNK(step.lstat().st_mode):
+            real = step
+            continue
+        links.append(step)
+        if len(links) > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        to = step.readlink()
+        real = Path("/") if to.is_absolute() else real
+        rest += reversed(to.parts[1:] if to.is_absolute() else to.parts)
+    found, over = walk(real, table), tuple(walk(link, table, link=True) for link in links)
+    return replace(found, over=over, open_at=next((each.open_at for each in (found, *over) if each.open_at), None))
+
+
+def walk(real: Path, table: Mapping[int, MountPoint], *, link: bool = False) -> Found:
+    """A path without links, or that of a link itself. Raises OSError, Link among them."""
     steps = []
     at = os.open("/", _FLAGS)
     try:
@@ -73,7 +96,7 @@ def walk(real: Path, table: Mapping[int, MountPoint]) -> Found:
             below = os.open(part, _FLAGS, dir_fd=at)
             os.close(at)
             at = below
-            if stat.S_ISLNK((status := os.fstat(at)).st_mode):
+            if stat.S_ISLNK((status := os.fstat(at)).st_mode) and not (link and len(steps) == len(real.parts) - 1):
                 raise Link(f"{real} leads over a link")
             steps.append((status, _writers(at)))
         info = Path(f"/proc/self/fdinfo/{at}").read_text()
@@ -82,7 +105,7 @@ def walk(real: Path, table: Mapping[int, MountPoint]) -> Found:
     mounted = table.get(int(info.partition("mnt_id:")[2].split()[0]))
     if mounted is None or not real.is_relative_to(mounted.at):
         raise OSError(f"nobody knows what is mounted at {real}")
-    inner = Path(os.path.normpath(f"{mounted.root}/{real.relative_to(mounted.at)}"))
+    inner = Path(mounted.root) / real.relative_to(mounted.at)
     same = (other for other in table.values() if other.device == mounted.device and inner.is_relative_to(other.root))
     names = [real, *(other.at / inner.relative_to(other.root) for other in same)]
     statuses = [status for status, _ in steps]

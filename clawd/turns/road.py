@@ -76,9 +76,10 @@ class RunCaller:
         run = self._run
         async with run.tainting:  # whoever comes meanwhile waits for the same commit
             commands = list(run.commands.values())
-            if run.acting and all(each.taint <= trust for each in run.acting):
+            if run.live and not commands and all(each.taint <= trust for each in run.live.values()):
                 return
-            # What a command brings in, or what comes when its turn has just ended, lies in the work tree.
+            # What a command brings in, or what comes when its turn has just ended, lies in the work tree; each time,
+            # for the owner may have lifted that since.
             tree = bool(commands or not run.live)
             await self._ledger.do(lambda tx: turns.fall(tx, self.run, trust, tree=tree))
             for live in run.live.values():

@@ -10,7 +10,7 @@ import pytest
 
 from clawd.config.group import GroupConfig, not_built
 from clawd.config.home import Home
-from clawd.config.load import check_file, load_config, load_group, machine_zone, merged, parse_group
+from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged, parse_group
 from clawd.config.places import line_of
 from clawd.config.schema import Config, ModelTable
 from clawd.errors import ConfigError, NotFound
@@ -241,8 +241,8 @@ def test_the_groups_own_tables_lie_over_the_configs(home: Home) -> None:
         ("[sandbox]\ncpus = inf\n", "config.toml:2 [sandbox] cpus", "less than or equal to", ""),
         ("[sandbox]\npids = 99999999999\n", "config.toml:2 [sandbox] pids", "less than or equal to", ""),
         ("[sandbox]\nparallel = 1000\n", "config.toml:2 [sandbox] parallel", "less than or equal to 32", ""),
-        ("[sandbox]\nimage = ''\n", "config.toml:2 [sandbox] image", "match", ""),
-        ("[sandbox]\nimage = 'a/../b'\n", "config.toml:2 [sandbox] image", "match", ""),
+        ("[sandbox]\nimage = ''\n", "config.toml:2 [sandbox] image", "is called like", ""),
+        ("[sandbox]\nimage = 'a/../b'\n", "config.toml:2 [sandbox] image", "is called like", ""),
         ("[retention]\ntext_days = 3650000\n", "config.toml:2 [retention] text_days", "less than or equal to", ""),
         ("[retention]\nlog_days = 0\n", "config.toml:2 [retention] log_days", "greater than 0", ""),
         ("[claw]\ntimezone = 'Mars/X'\n", "config.toml:2 [claw] timezone", "'Mars/X' is no time zone", ""),
@@ -295,8 +295,11 @@ def test_every_finding_is_told_at_once(home: Home) -> None:
         (
             "[[mounts]]\npath='a'\nname='b'\n[[mounts]]\npath='a'\nname='../b'\n",
             "group.toml:6 [mounts] name",
-            "match",
+            "a mount's name is of letters",
         ),
+        ("grants = 'a'\n", "group.toml:1 grants", "takes a list"),
+        ("grants = [3]\n", "group.toml:1 [grants] 0", "takes a table"),
+        ("[[mounts]]\npath='a'\nname='b'\ngrants=['a']\n", "group.toml:4 [mounts] grants", "no known key"),
         ("grants = [{ service = 'a', fro = 'owner' }]\n", "group.toml:1 [grants] fro", "no known key"),
         ("[[webhook]]\nname='a'\nsecret='SECRET'\n", "group.toml:3 [webhook] secret", "a reference"),
         ("[claw]\n", "group.toml:1 claw", "no known key"),
@@ -309,6 +312,20 @@ def test_a_groups_file_is_checked_by_its_own_schema(tmp_path: Path, text: str, w
     assert error["where"] == where
     assert what in error["what"]
     assert "SECRET" not in str(error)
+    assert ("stands at the top" in error["hint"]) == ("] grants" in where)
+
+
+def test_a_home_is_checked_whole(home: Home) -> None:
+    write(home, "[claw]\nnam = 'x'\n")
+    home.group("main").root.mkdir(parents=True)
+    home.group("main").config_file.write_text("grant = ['a']\n")
+    assert [(each["where"], each["hint"]) for each in check_home(home)["errors"]] == [
+        ("config.toml:2 [claw] nam", "did you mean name?"),
+        ("groups/main/group.toml:1 grant", "did you mean grants?"),
+    ]
+    write(home, "")
+    home.group("main").config_file.unlink()
+    assert check_home(home) == {"ok": True, "errors": []}
 
 
 def test_files_that_cannot_be_read(home: Home) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from clawd.config import grammar
-from clawd.config.load import merged, parse_group
+from clawd.config.load import merged, parse, parse_group
+from clawd.config.mounts import Allowlist
 from clawd.config.presets import PRESETS, services
 from clawd.config.schema import Config, Service
 from clawd.gateway import policy
 
-DOCS = Path(__file__).parents[2] / "docs" / "services.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "services.md"
 
 
 def read(text: str) -> dict[str, Service]:
@@ -188,3 +190,15 @@ def test_every_example_of_the_documentation_is_right() -> None:
     assert {"tickets", "packages", "web", "workstation"} <= grants.known
     for host in re.findall(r'"([^"]*)"', " ".join(line for line in config if "hosts" in line)):
         assert "." not in host or "example" in host or host.startswith("/"), host
+
+
+def test_what_the_readme_says_of_grants_and_mounts_is_right() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    allowed = [parse(Allowlist, block, "mounts.toml") for block in blocks if "[[roots]]" in block]
+    config = Config.model_validate(tomllib.loads("".join(block for block in blocks if "[services." in block)))
+    group = parse_group("\n".join(block for block in blocks if "[[roots]]" not in block and "[services." not in block))
+    assert len(blocks) == 4 and [mount.path for mount in group.mounts] == [
+        root.path for it in allowed for root in it.roots
+    ]
+    granted = policy.grants(config, merged(config, group), "main").granted
+    assert [name for name, service in granted.items() if service.credential] == ["anthropic"]

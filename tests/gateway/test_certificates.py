@@ -150,6 +150,16 @@ def test_leaves_are_renewed_and_few_are_kept(directory: Path) -> None:
     assert "h0.example" not in made._contexts
 
 
+def test_a_clock_that_is_set_back_leaves_nothing_of_a_time_to_come(directory: Path) -> None:
+    clock = TurnedClock(datetime.now(UTC) + timedelta(days=2))
+    made = Certificates(directory, clock)
+    made.context("a.example")
+    clock.advance(-2 * DAY)
+    for each in (made, Certificates(directory, clock)):
+        client = trusting(each.bundle())
+        handshake(each.context("a.example"), client, "a.example").close()
+
+
 def kept(directory: Path) -> bytes:
     return (directory / FILE).read_bytes()
 

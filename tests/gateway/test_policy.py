@@ -88,6 +88,7 @@ def test_what_is_allowed_goes_to_one_place(line: str, service: str, where: tuple
         ("GET http://evil.org/", "not_granted", ""),
         ("CONNECT localhost:443", "not_granted", ""),
         ("GET /svc/nothing/x", "unknown_service", "[services.nothing] in config.toml"),
+        ("GET /svc/antropic/x", "unknown_service", "did you mean anthropic?"),
         ("PUT /svc/anthropic/v1/messages", "method", "methods of [services.anthropic]"),
         ("POST x.example.com:443 /", "method", "methods of [services.wild]"),
         ("GET /svc/anthropic/v1/organizations", "path", "paths of [services.anthropic]"),

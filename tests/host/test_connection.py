@@ -177,6 +177,27 @@ async def test_every_piece_of_a_body_buys_time() -> None:
             assert await run(answer, client) == (200, b"111")
 
 
+async def test_who_sends_what_is_no_request_hears_so() -> None:
+    """However much of it comes: a socket that is closed on unread bytes takes back what was said."""
+
+    def ask(stage: Stand) -> bytes:
+        with stage.dial() as client:
+            client.sendall(b"GET / HTTP/1.1\r\nX: " + bytes(1 << 20) + b"\r\n\r\n")
+            answer = b""
+            while data := client.recv(1 << 16):
+                answer += data
+        return answer
+
+    async with stand(drain=LONG) as stage:
+        for _ in range(20):
+            assert (await run(ask, stage)).split(b" ", 2)[1] == b"400"
+        await eventually(lambda: not stage.connections)
+    async with stand(drain=SHORT) as stage:  # nobody is listened to for ever
+        with stage.dial() as client:
+            client.sendall(b"no request\r\n\r\n")
+            await eventually(lambda: not stage.connections)
+
+
 async def test_who_asks_nothing_goes() -> None:
     async with stand(idle=SHORT) as made:
 

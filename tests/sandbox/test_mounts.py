@@ -11,6 +11,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +25,7 @@ from clawd.config.group import Mount as Asked
 from clawd.config.home import Home
 from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
-from clawd.sandbox import recipe
+from clawd.sandbox import answers, recipe
 from clawd.sandbox.mounts import Mounts, Verdict
 from clawd.sandbox.probe import survey
 from clawd.sandbox.protocol import Exchanged, Mount, RunSpec
@@ -153,6 +155,42 @@ def test_a_link_is_judged_by_where_it_leads(machine: Machine) -> None:
     assert machine.check(machine.path("code/loop")).rule == "unreadable"
     machine.path("elsewhere/back").symlink_to(machine.path("code"))
     assert machine.check(machine.path("elsewhere/back/app")).allow
+
+
+def test_a_link_that_an_agent_could_exchange_leads_nowhere(machine: Machine) -> None:
+    """Neither where a group asks for it, nor where the allowlist has it for a root; where an agent is the daemon's own
+    user, nothing but the mount that it can write to tells."""
+    app, work = machine.path("code/app"), machine.home.group("main").work
+    work.mkdir(parents=True)
+    shutil.rmtree(app)
+    app.symlink_to(machine.path("data"))
+    machine.path("code/self").symlink_to(".")
+    machine.path("code/over").symlink_to(machine.path("elsewhere/back"))
+    machine.path("elsewhere/back").symlink_to(machine.path("code/app"))
+    (work / "link").symlink_to(machine.path("data"))
+    machine.ask("main", ("code", "rw"), ("code/app", "ro"), ("code/self", "ro"), ("elsewhere/back", "ro"))
+    machine.ask("other", ("code/over", "ro"))
+    shown, told = machine.given()
+    assert shown == {"/mnt/m0": "rw"} and told.count(f"{machine.path('code')}, which this group can write to") == 3
+    shown, told = machine.given("other")
+    assert not shown and "which the group main can write to" in told
+    assert machine.check(work / "link").rule == "forbidden"
+    machine.ask("other")
+    machine.ask("main", ("code/self", "rw"))
+    assert "code/self lies in" in machine.given()[1]
+    app.unlink()
+    app.symlink_to(machine.path("elsewhere"))
+    machine.allow(("code", "rw"), ("code/app", "rw"))
+    machine.ask("main", ("code", "rw"), ("elsewhere", "rw"))
+    assert machine.given()[0] == {"/mnt/m0": "rw"}
+    machine.path("code").chmod(0o777)
+    machine.allow(("code/app", "rw"))
+    assert machine.check(machine.path("elsewhere")).rule == "open_path"
+    machine.allow(("data", "ro"))
+    machine.path("code/app").unlink()
+    machine.path("code/app").symlink_to(machine.path("data"))
+    assert machine.check(machine.path("code/app")).rule == "open_path"
+    assert machine.check(machine.path("data")).allow
 
 
 def test_what_is_forbidden_is_so_whatever_the_allowlist_says(machine: Machine) -> None:
@@ -309,6 +347,26 @@ def test_only_its_owner_s_turns_may_write(machine: Machine) -> None:
         assert shown == {"/mnt/m0": "ro"} and "only the owner" in told
 
 
+def test_a_disk_that_does_not_answer_holds_up_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, look, heals = machine.path("code/app"), answers._look, threading.Event()
+    monkeypatch.setattr(answers, "_look", lambda path: look(path) if path != app else heals.wait(60) and look(path))
+    monkeypatch.setattr(answers, "SECONDS", 0.1)
+    machine.allow(("code", "ro"), ("code/app", "ro"), ("data", "ro"))
+    machine.ask("main", ("code/app", "ro"), ("data", "ro"))
+    mounts = machine.mounts
+    try:
+        for _ in range(3):
+            given = mounts.given("main", Role.OWNER, None)
+            [told] = given.told
+            assert [each.target for each in given.mounts] == ["/mnt/m1"] and "does not answer" in told
+        assert [thread.name for thread in threading.enumerate()].count("looks at a mount") == 1
+    finally:
+        heals.set()
+    until = time.monotonic() + 60
+    while len(mounts.given("main", Role.OWNER, None).mounts) != 2:
+        assert time.monotonic() < until, "it is asked again"
+
+
 # ── the file ──
 
 
@@ -353,11 +411,13 @@ def test_a_file_that_is_not_surely_the_owner_s_allows_nothing(machine: Machine) 
 def test_where_it_lies(machine: Machine) -> None:
     elsewhere = machine.root / "lists"
     elsewhere.mkdir()
+    machine.path("code/app/link").symlink_to(elsewhere)
     text = machine.file.read_text()
     for place, what in (
         (machine.home.root / "mounts.toml", "in a home"),
         (machine.home.group("main").root / "mounts.toml", "in a home"),
         (machine.path("code/app/mounts.toml"), "in its root"),
+        (machine.path("code/app/link/mounts.toml"), "in its root"),
         (elsewhere / "mounts.toml", None),
         (Path("mounts.toml"), "absolute"),
     ):
@@ -608,15 +668,16 @@ def test_what_is_mounted_later_does_not_show_inside(tmp_path: Path) -> None:
 @AS_ROOT
 def test_a_second_mount_of_a_place_is_still_that_place(machine: Machine) -> None:
     """In a mount namespace of its own: names that lead elsewhere than they say."""
-    for name in ("home", "keys", "inner", "kernel", "app/src"):
-        machine.path(f"code/{name}").mkdir(exist_ok=True)
+    for name in ("home", "keys", "inner", "kernel", "app/src", "above/clawd"):
+        machine.path(f"code/{name}").mkdir(parents=True, exist_ok=True)
     (machine.path("code/.ssh")).mkdir()
     me = machine.root / "me"
     binds = f"mount --bind {machine.home.groups} {me}/code/home && mount --bind {me}/code/.ssh {me}/code/keys"
     binds += f" && mount --bind {me}/code/tokenizer-docs {me}/code/inner && mount -t proc proc {me}/code/kernel"
-    binds += f" && mount -t tmpfs tmpfs {me}/code/app/src"
+    binds += f" && mount -t tmpfs tmpfs {me}/code/app/src && mount --bind {me}/code/above/clawd {machine.home.root}"
     wanted = {"home": "forbidden", "keys": "secret", "inner": "allowed", "kernel": "pseudo"}
-    wanted |= {"app": "submount", "app/src": "allowed", ".": "submount", "tokenizer-docs": "allowed"}
+    wanted |= {"app": "submount", "app/src": "allowed", ".": "forbidden", "tokenizer-docs": "allowed"}
+    wanted |= {"above": "forbidden", "above/clawd": "forbidden"}
     loop = f'for p in {" ".join(wanted)}; do "$@" mounts check --json {me}/code/$p; echo; done'
     line = ["unshare", "--mount", "sh", "-c", f"{binds} && {loop}", "sh", sys.executable, "-m", "clawd"]
     done = subprocess.run(

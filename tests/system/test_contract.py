@@ -42,6 +42,9 @@ CONTRACT = {
     "mounts check": "{allow, mode|null, real, rule, reason}",
     "sandbox list": "[{group, run, backend, state, id, limits, since}]",
     "gateway services": "[{service, granted_to[{group, for, credential}], credential, hosts[], base_url|null}]",
+    "gateway audit": "[{ts, group, run, turn|null, service, method, host, path, verdict, rule, status, bytes_in,"
+    " bytes_out, ms, credential|null, tokens|null, usd|null}]",
+    "gateway check": "{allow, rule, reason, hint, service|null}",
 }
 MESSAGE_STATES = [
     "received",
@@ -64,8 +67,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """gateway audit | budget show
-budget raise G --usd 1 --for DAY | context show | usage | usage --by group | channels list
+NOT_YET = """budget show | budget raise G --usd 1 --for DAY | context show | usage | usage --by group | channels list
 channels test telegram | pair | people list | people grant P member | people revoke P | approvals list
 approvals show 1 | approvals approve 1 | approvals deny 1 | schedule list | schedule add | schedule show X
 schedule run X | schedule pause X | schedule resume X | schedule remove X | schedule history | schedule next daily
@@ -160,6 +162,9 @@ def moment(text: str) -> datetime:
 
 # ── one home that has lived ──
 
+ASK = "import http.client as h; c = h.HTTPConnection('127.0.0.1', 8080); c.request('GET', '/svc/nothing/v1'); " + (
+    "print(c.getresponse().status)"
+)
 STEPS = [
     {**call("bash", command="echo milk > list.txt"), "usage": {"input": 10, "output": 2}},
     {**call("send_file", path="list.txt"), "usage": {"input": 5, "output": 1, "cached": 3}},
@@ -181,6 +186,8 @@ LOOKS = {
     "session check": "session check terminal:play",
     "sandbox list": "sandbox list",
     "gateway services": "gateway services",
+    "gateway audit": "gateway audit --group main --since 1h",
+    "gateway check": "gateway check --group main POST /svc/nothing/v1 --as member",
     "config check": "config check",
     "mounts check": "mounts check /nowhere",
     "doctor": "doctor",
@@ -209,6 +216,7 @@ class Life:
         self._chat("held", "say never", "--group", "stuck")
         self._chat("late", "be slow", "--group", "play", "--timeout", "1.5")
         until(lambda: self._state(5) == "recorded")
+        assert self.home.cli("sandbox", "exec", "--", "python3", "-c", ASK).stdout == "403\n"
         self.looks = {"running": self._look()}
         assert home.stop() == 0
         self.looks["alone"] = self._look()
@@ -229,7 +237,7 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
         yield Life(make())
 
 
-CODES = {"doctor": 1, "mounts check": 1}  # a group's work/ is a link; it is not allowed
+CODES = {"doctor": 1, "mounts check": 1, "gateway check": 1}  # a group's work/ is a link; neither is allowed
 
 
 def printed(done: Done, code: int = 0) -> Any:
@@ -269,6 +277,9 @@ def test_every_state_and_every_time_is_one_of_the_contract(life: Life, way: str)
         assert block["role"] in ("user", "assistant", "tool", "system") and moment(block["ts"])
     for row in looks["sandbox list"]:
         assert row["limits"] in LIMITS and row["backend"] == life.home.backend and moment(row["since"])
+    for row in looks["gateway audit"]:
+        assert moment(row["ts"]) and (row["verdict"], row["rule"], row["status"]) == ("deny", "no_token", 403)
+        assert {type(row[name]) for name in ("bytes_in", "bytes_out", "status")} == {int}
     assert {row["level"] for row in looks["doctor"]} <= set(LEVELS)
     assert looks["config check"] == {"ok": True, "errors": []}
 
