@@ -56,6 +56,7 @@ class _Asked:
     entry: Entry
     tunnel: Target | None
     exchange: Exchange | None = None
+    begun: int | None = None  # once it was let through, what the audit knows it by
 
 
 class Gateway:
@@ -119,7 +120,7 @@ class Gateway:
             return self._refused(asked, Refusal("defect", "clawd has a defect here; its log says more", 500))
         finally:
             asked.entry.ms = round((self._clock.monotonic() - begun) * 1000, 2)
-            self._audit.write(asked.entry)
+            self._audit.write(asked.entry, asked.begun)
 
     async def _inside(self, request: web.BaseRequest, caller: Caller, tunnel: Target) -> web.StreamResponse:
         """A request inside of a tunnel: judged anew."""
@@ -249,8 +250,9 @@ class Gateway:
         url = URL.build(scheme=to.scheme, host=to.host, port=to.port, path=to.path, query_string=query, encoded=True)
         limits = service.limits
         deadline = Deadline(limits.idle_s or IDLE_S, limits.total_s or TOTAL_S)
-        client = await self._upstreams.client(caller.group, to)
         asked.entry.verdict = "allow"
+        asked.begun = self._audit.begin(asked.entry)
+        client = await self._upstreams.client(caller.group, to)
         exchange = asked.exchange = Exchange(
             request, caller, to, asked.entry, meter, deadline, client.session, url, fields, forms
         )
