@@ -187,7 +187,7 @@ async def test_the_next_daemon_takes_it_over(docker, frozen: bool) -> None:
     before = await docker.start(COUNTER, spec)
     await until((spec.work / "count").exists)
     # A command of a daemon that is gone.
-    made = docker.backend.engine.run(lambda client: client.api.exec_create(before.id, ["sleep", "1004"], user="1:1"))
+    made = docker.backend.engine.run(lambda client: client.api.exec_create(before.id, ["sleep", "1004"]))
     docker.backend.engine.run(lambda client: client.api.exec_start(made["Id"], detach=True))
     await until(lambda: any("1004" in Path(f"/proc/{pid}/cmdline").read_text() for pid in inside(before)))
     if frozen:
