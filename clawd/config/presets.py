@@ -82,7 +82,12 @@ def laid(services: object) -> object:
     """
     if not isinstance(services, Mapping):
         return services
-    return {service_name(str(name)): _laid(str(name), own) for name, own in services.items()}
+    variables: dict[str, str] = {}
+    for name in map(str, services):
+        other = variables.setdefault(service_name(name).replace("-", "_"), name)
+        if other != name:
+            raise ValueError(f"{other} and {name} would have the same variables in a sandbox: rename one of them")
+    return {str(name): _laid(str(name), own) for name, own in services.items()}
 
 
 def _laid(name: str, own: object) -> object:

@@ -16,7 +16,7 @@ from clawd.errors import ConfigError
 from clawd.files import plain
 
 _REFERENCE = re.compile(r"\$\{(env|file|cred):([^${}\x00-\x1f]+)\}")
-_LIMIT = 64 << 10  # bytes of a secret's file
+_LIMIT = 16 << 10  # bytes of a secret's file: more fits into no header
 
 _known: set[str] = set()
 

@@ -6,9 +6,11 @@ The networks are written out here, for Python's own lists differ from version to
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -23,7 +25,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 Lookup = Callable[[str], Awaitable[list[str]]]
 
-_LOOKUPS = 16  # at one time: a resolver that hangs keeps a thread of its own waiting, and nobody else's
+_LOOKUPS = 8  # at one time, of one group: who asks a resolver that hangs waits alone
 
 
 def _networks(text: str) -> tuple[Network, ...]:
@@ -124,14 +126,15 @@ async def check(host: str, port: int, destination: Destination, lookup: Lookup) 
 
 
 class SystemLookup:
-    """The system's own resolver, so that what a person wrote in /etc/hosts counts. One for an event loop."""
+    """The system's own resolver, so that what a person wrote in /etc/hosts counts. One for a group."""
 
     def __init__(self) -> None:
-        self._limiter = anyio.CapacityLimiter(_LOOKUPS)
+        # Nothing ends a look-up that hangs: its thread counts until it is over, whoever went away meanwhile.
+        self._threads = ThreadPoolExecutor(_LOOKUPS, "lookup")
 
     async def __call__(self, host: str) -> list[str]:
         """Raises OSError."""
-        return await anyio.to_thread.run_sync(_addresses, host, abandon_on_cancel=True, limiter=self._limiter)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _addresses, host)
 
 
 def _addresses(host: str) -> list[str]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import anyio
-import anyio.to_thread
 
 from clawd.config.secrets import Secret
 from clawd.errors import ConfigError
 from clawd.gateway.refusal import Refusal
 
 _SECONDS = 5.0
-_AT_ONCE = 4  # threads: a file server that hangs keeps no others waiting
 # Reading a small file of these costs less than a thread does, and never waits for a network.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"})
 
@@ -22,7 +20,8 @@ class Credentials:
     """One for an event loop."""
 
     def __init__(self) -> None:
-        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        # One for each: a file server that hangs keeps no others waiting, and no more than one thread of its own.
+        self._threads: dict[Secret, ThreadPoolExecutor] = {}
         self._local: dict[Secret, bool] = {}
 
     async def reveal(self, reference: Secret) -> str:
@@ -30,9 +29,10 @@ class Credentials:
         try:
             if reference.kind != "file" or self._local.get(reference):
                 return reference.reveal()
-            with anyio.fail_after(_SECONDS):
-                value, self._local[reference] = await anyio.to_thread.run_sync(
-                    _read, reference, abandon_on_cancel=True, limiter=self._limiter
+            thread = self._threads.setdefault(reference, ThreadPoolExecutor(1, "credential"))
+            async with asyncio.timeout(_SECONDS):
+                value, self._local[reference] = await asyncio.get_running_loop().run_in_executor(
+                    thread, _read, reference
                 )
             return value
         except ConfigError as error:

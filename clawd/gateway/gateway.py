@@ -71,7 +71,7 @@ class Gateway:
         lookup: Lookup | None = None,
     ) -> None:
         self._grants, self._audit, self._certificates, self._clock = grants, audit, certificates, clock
-        self._lookup = lookup or address.SystemLookup()
+        self._lookup, self._lookups = lookup, dict[str, Lookup]()
         self._counts = Counts(clock)
         self._credentials = Credentials()
         self._upstreams = Upstreams(self._addresses)
@@ -201,6 +201,8 @@ class Gateway:
         entry.host, entry.path, entry.service = to.host, to.path, to.service or None
         if request.method in ("TRACE", "TRACK"):
             raise Refusal("method", f"{request.method} would echo what is sent", 405)
+        if headers.too_large(request.raw_headers):
+            raise Refusal("too_large", "the head of the request is too large", 431, close=True)
         headers.expects_continue(request)
         headers.framed(request)
         if road is None:
@@ -270,9 +272,10 @@ class Gateway:
             forms = self._forms[key] = Forms(forms_of(secret, user))
         return forms
 
-    async def _addresses(self, to: Destination) -> list[str]:
+    async def _addresses(self, group: str, to: Destination) -> list[str]:
+        lookup = self._lookup or self._lookups.setdefault(group, address.SystemLookup())
         try:
-            return await address.check(to.host, to.port, to, self._lookup)
+            return await address.check(to.host, to.port, to, lookup)
         except address.Refused as error:
             raise Refusal(error.rule, error.message, hint=error.hint) from error
 

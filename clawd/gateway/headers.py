@@ -44,6 +44,7 @@ _FROM_UPSTREAM = _names(
     "connection keepalive proxyconnection te trailer trailers transferencoding upgrade http2settings contentlength"
     " setcookie setcookie2 altsvc altused"
 )
+_LARGEST = 64 << 10  # bytes of all fields of a head: every one of them is looked at
 _FOLD = str.maketrans("", "", "-_.")
 
 
@@ -138,6 +139,11 @@ def framed(request: web.BaseRequest) -> None:
     codings = request.headers.getall("Transfer-Encoding", [])
     if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
         raise Refusal("malformed", "the only transfer coding is chunked", 400, close=True)
+
+
+def too_large(fields: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a head has more than is looked at."""
+    return sum(len(name) + len(value) for name, value in fields) > _LARGEST
 
 
 def values(headers: CIMultiDictProxy[str], name: str) -> Iterable[str]:

@@ -24,6 +24,7 @@ from clawd.gateway.policy import Destination
 from clawd.gateway.refusal import Aborted, Refusal
 from clawd.gateway.scrub import Forms, Stream
 from clawd.gateway.tokens import Tokens
+from clawd.trust import at_least
 
 _WHOLE = 64 << 10  # bytes of a request's body that are read before the upstream is asked
 
@@ -48,10 +49,24 @@ class Exchange:
     started: web.StreamResponse | None = None
 
     def sent(self, size: int) -> None:
-        """So many bytes came from the sandbox. Raises Refusal when they are too many."""
-        self.deadline.moved()
+        """So many bytes came from the sandbox. Raises Refusal when they may not go on."""
+        self._open()
         self.meter.send(size)
         self.entry.bytes_in += size
+
+    def took(self, size: int) -> None:
+        """So many bytes came from the upstream. Raises Refusal when they may not go on."""
+        self._open()
+        self.meter.take(size)
+
+    def _open(self) -> None:
+        """The road that let it in must last: what outlives its turn would serve the next one, whoever that acts for."""
+        self.deadline.moved()
+        road, needed = self.caller.road(), self.destination.service.needed
+        if road is None:
+            raise Refusal("no_turn", "the turn of this request is over")
+        if not at_least(road.role, needed):
+            raise Refusal("role", f"{self.destination.service.name} needs role {needed}; a turn of {road.role} began")
 
     async def taints(self) -> None:
         """Before anything of an answer is passed on."""
@@ -156,7 +171,7 @@ async def relay(exchange: Exchange) -> web.StreamResponse:
 async def _answer(exchange: Exchange, response: aiohttp.ClientResponse) -> web.StreamResponse:
     request, entry = exchange.request, exchange.entry
     empty = request.method == "HEAD" or response.status in (204, 304)
-    if response.status < 200:
+    if response.status < 200 or headers.too_large(response.raw_headers):
         raise failure(exchange, None)
     if not empty:
         _unpacked(exchange, response)
@@ -171,7 +186,7 @@ async def _answer(exchange: Exchange, response: aiohttp.ClientResponse) -> web.S
     content = response.content
     stream = Stream(exchange.forms) if exchange.forms is not None else None
     first = content.read_nowait()
-    exchange.meter.take(len(first))
+    exchange.took(len(first))
     if content.at_eof():  # all of it is here: most answers
         if stream is not None:
             first = stream.feed(first) + stream.end()
@@ -192,8 +207,7 @@ async def _answer(exchange: Exchange, response: aiohttp.ClientResponse) -> web.S
         data = await content.readany()
         if not data:
             break
-        exchange.deadline.moved()
-        exchange.meter.take(len(data))
+        exchange.took(len(data))
         part = stream.feed(data) if stream is not None else data
     if stream is not None and (part := stream.end()):
         entry.bytes_out += len(part)

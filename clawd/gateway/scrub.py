@@ -32,11 +32,7 @@ class Forms:
     def __init__(self, needles: tuple[bytes, ...]) -> None:
         self.needles = needles
         self.suspect = min(_SUSPECT, len(needles[-1]) // 2)
-        beginnings = {needle[:size] for needle in needles for size in range(1, len(needle))}
-        by_end: dict[int, list[bytes]] = {}
-        for beginning in sorted(beginnings, key=len, reverse=True):
-            by_end.setdefault(beginning[-1], []).append(beginning)
-        self._by_end = {end: tuple(each) for end, each in by_end.items()}
+        self._begin = frozenset(byte for needle in needles for byte in needle[:-1])
 
     def clean(self, data: bytes) -> bytes:
         """Without any whole form."""
@@ -54,10 +50,17 @@ class Forms:
 
     def begun(self, data: bytes) -> int:
         """How many bytes at the end could be the beginning of a form."""
-        possible = self._by_end.get(data[-1]) if data else None
-        if possible is None or not data.endswith(possible):
-            return 0
-        return next(len(beginning) for beginning in possible if data.endswith(beginning))
+        return max(_begun(needle, data) for needle in self.needles) if data and data[-1] in self._begin else 0
+
+
+def _begun(needle: bytes, data: bytes) -> int:
+    """How many bytes of a needle, not all, the data ends with."""
+    at = max(0, len(data) - len(needle) + 1)
+    while (at := data.find(needle[0], at)) >= 0:
+        if needle.startswith(data[at:]):
+            return len(data) - at
+        at += 1
+    return 0
 
 
 class Stream:

@@ -19,7 +19,7 @@ from clawd.gateway.refusal import Refusal
 # The beginnings of placeholders of a vendor's shape, and the service that they are for.
 VENDORS = {"sk-ant-api03-": "anthropic", "sk-proj-": "openai", "sk-or-v1-": "openrouter", "ghp_": "github"}
 PROXY = frozenset({"proxyauthorization"})
-_GUESSES = 64  # strings of a token's shape in one stream: more of them are a search for one that lives
+_GUESSES = 64  # strings of a token's shape in one head or stream: more of them are a search for one that lives
 
 _FOUND = re.compile(f"({'|'.join(map(re.escape, VENDORS))})?(?=({TOKEN.pattern}))")
 _IN_BYTES = re.compile(rb"(?=(%s))" % TOKEN.pattern.encode())
@@ -37,24 +37,32 @@ def shown(request: web.BaseRequest, caller: Caller, names: frozenset[str] | None
     """The services of whose shape the placeholders in credential headers are (those of these folded names, else all of
     them); None when no token of the run is shown. Raises Refusal for one of another run, or one in another place."""
     services, ours = set[str](), False
+    for count, (token, service, proper) in enumerate(_places(request, names)):
+        if count == _GUESSES:
+            raise Refusal("placeholder_misuse", "a request's head is full of what looks like tokens of clawd")
+        if not proper:
+            misused(caller, token)
+        elif caller.owner_of(token) == caller.run:
+            ours = True
+            services |= {service} if service else set()
+        elif owner := caller.owner_of(token):
+            raise foreign(caller, owner)
+    return services if ours else None
+
+
+def _places(request: web.BaseRequest, names: frozenset[str] | None) -> Iterator[tuple[str, str | None, bool]]:
+    """Every token of a request's head, the service whose placeholder it is part of, and whether it belongs there."""
     for name, value in request.headers.items():
         folded = fold(name)
         credential = carries_credential(folded)
         proper = folded in names if names is not None else credential
         for token, service in found(f"{value} {_basic(value)}" if credential or proper else value):
-            if not proper:
-                misused(caller, token)
-            elif caller.owner_of(token) == caller.run:
-                ours = True
-                services |= {service} if service else set()
-            elif owner := caller.owner_of(token):
-                raise foreign(caller, owner)
+            yield token, service, proper
         for token, _ in found(name):
-            misused(caller, token)
+            yield token, None, False
     target = request.raw_path
     for token, _ in found(f"{target} {unquote(target)}" if "%" in target else target):
-        misused(caller, token)
-    return services if ours else None
+        yield token, None, False
 
 
 def _basic(value: str) -> str:

@@ -8,11 +8,13 @@ by the given function alone, which gives addresses that were checked, and those 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -22,11 +24,12 @@ from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
 
 from clawd.config import grammar
 from clawd.config.grammar import Scheme
+from clawd.files import plain
 from clawd.gateway.policy import Destination, Granted
 from clawd.gateway.refusal import Refusal
 
-# Gives the addresses that may be dialled for a destination, at least one. Raises Refusal, and OSError.
-Addresses = Callable[[Destination], Awaitable[list[str]]]
+# Gives the addresses that a group may dial for a destination, at least one. Raises Refusal, and OSError.
+Addresses = Callable[[str, Destination], Awaitable[list[str]]]
 
 _CONNECT_S = 15.0
 _CONNECTIONS = 256  # at a time, for one group and service
@@ -86,26 +89,26 @@ class Upstreams:
                 if client is not None:
                     client.replaced = True
                     client.end()
-                client = self._clients[key] = Client(service, self._open(service, destination.scheme, context))
+                client = self._clients[key] = Client(service, self._open(group, service, destination.scheme, context))
         client.users += 1
         try:
-            await self._checked(client, destination)
+            await self._checked(group, client, destination)
         except BaseException:
             client.leave()
             raise
         return client
 
-    async def _checked(self, client: Client, destination: Destination) -> None:
+    async def _checked(self, group: str, client: Client, destination: Destination) -> None:
         """aiohttp resolves names alone: an address is looked at here."""
         host = destination.host
         if grammar.is_address(host) and client.checked.get(host, 0.0) < (now := time.monotonic()):
-            await self._addresses(destination)
+            await self._addresses(group, destination)
             client.checked[host] = now + _CHECKED_S
 
-    def _open(self, service: Granted, scheme: Scheme, context: ssl.SSLContext) -> aiohttp.ClientSession:
+    def _open(self, group: str, service: Granted, scheme: Scheme, context: ssl.SSLContext) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             ssl=context,
-            resolver=_Resolver(self._addresses, service, scheme),
+            resolver=_Resolver(partial(self._addresses, group), service, scheme),
             use_dns_cache=False,
             limit=_CONNECTIONS,
         )
@@ -124,7 +127,7 @@ class Upstreams:
     async def _context(self, service: Granted) -> ssl.SSLContext:
         """What upstreams are verified with: the roots of this machine, and the service's own."""
         try:
-            changed = Path(service.ca).expanduser().stat().st_mtime if service.ca else 0.0
+            changed = (await asyncio.to_thread(Path(service.ca).expanduser().stat)).st_mtime if service.ca else 0.0
             key = (service.ca, changed)
             if key not in self._roots:
                 self._roots[key] = await asyncio.to_thread(_verifying, service.ca)
@@ -144,7 +147,9 @@ class Upstreams:
 
 
 class _Resolver(AbstractResolver):
-    def __init__(self, addresses: Addresses, service: Granted, scheme: Scheme) -> None:
+    def __init__(
+        self, addresses: Callable[[Destination], Awaitable[list[str]]], service: Granted, scheme: Scheme
+    ) -> None:
         self._addresses, self._service, self._scheme = addresses, service, scheme
 
     async def resolve(
@@ -172,7 +177,9 @@ def _verifying(ca: str | None) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     if ca is not None:
-        context.load_verify_locations(Path(ca).expanduser())
+        path = Path(ca).expanduser()
+        os.close(plain(str(path), os.O_RDONLY))  # OpenSSL would wait at a pipe
+        context.load_verify_locations(path)
     return context
 
 

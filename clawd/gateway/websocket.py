@@ -16,7 +16,7 @@ from clawd.gateway.scrub import Messages
 from clawd.gateway.tokens import Tokens
 from clawd.gateway.upstream import NotUpgraded
 
-_LARGEST = 16 << 20  # bytes of a message
+_LARGEST = 1 << 20  # bytes of a message: it is held, and looked at, as a whole
 _CLOSE_S = 0.5  # for the other side to answer a close
 _LONGEST_CONTROL, _LONGEST_REASON = 125, 123  # bytes
 _POLICY = 1008
@@ -109,8 +109,7 @@ async def _both(
         return data
 
     def back(data: bytes) -> bytes:
-        exchange.deadline.moved()
-        exchange.meter.take(len(data))
+        exchange.took(len(data))
         if messages is not None:
             data = messages.clean(data)
         exchange.entry.bytes_out += len(data)

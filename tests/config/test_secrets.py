@@ -92,8 +92,8 @@ def test_no_form_of_a_config_shows_a_value(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_secret_is_never_half_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
-    file.write_text("x" * (64 << 10))
+    file.write_text("x" * (16 << 10))
     assert Secret(f"${{file:{file}}}").reveal({}) == file.read_text()
     file.write_text(file.read_text() + "y")
-    with pytest.raises(ConfigError, match="larger than 64 KB"):
+    with pytest.raises(ConfigError, match="larger than 16 KB"):
         Secret(f"${{file:{file}}}").reveal({})

@@ -167,6 +167,10 @@ def test_a_services_name_stands_in_paths_and_variables(name: str) -> None:
     assert "cannot be a service's name" in refusal(f'[services."{name}"]\n{URL}')
 
 
+def test_two_services_with_the_same_variables_are_refused() -> None:
+    assert "the same variables" in refusal(f"[services.x-y]\n{URL}\n[services.x_y]\n{URL}")
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [

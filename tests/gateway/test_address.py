@@ -1,8 +1,10 @@
 """Addresses: unwrapped, judged, and dialled as they were judged."""
 
 import socket
+import threading
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +116,26 @@ async def test_a_credential_over_http_goes_to_private_addresses_alone() -> None:
     assert await check("nas.example.org", 80, to(config), Answers(both)) == both
     with pytest.raises(Refused, match="credential"):
         await check("nas.example.org", 80, keyed, Answers(["8.8.8.8"]))
+
+
+async def test_a_look_up_that_hangs_counts_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, asked = threading.Event(), list[str]()
+
+    def hangs(host: str, *_: object, **__: object) -> list[object]:
+        asked.append(host)
+        over.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    lookup = SystemLookup()
+    try:
+        for n in range(30):  # who asked goes away
+            with anyio.move_on_after(0.02):
+                await lookup(f"n{n}.example.org")
+        assert len(asked) <= 8
+    finally:
+        over.set()
+    assert await lookup("late.example.org") == [] and asked[-1] == "late.example.org"
 
 
 async def test_the_systems_own_names_count() -> None:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import random
 import ssl
 import threading
 from pathlib import Path
@@ -16,8 +17,10 @@ from urllib.parse import quote
 import pytest
 
 from clawd.errors import ConfigError, StorageError
+from clawd.gateway.caller import Road
 from clawd.gateway.policy import Grants
 from clawd.gateway.scrub import forms_of
+from clawd.trust import Role
 
 from .conftest import CANARY, Stage, until
 from .upstream import (
@@ -451,6 +454,37 @@ async def test_much_passes_and_little_is_kept(stage: Stage, upstream: Upstream) 
     assert resident() - started < (20 << 20) + 4 * MOST_KEPT  # the upstream keeps what it records
 
 
+async def test_a_long_key_and_a_long_head_keep_nobody_waiting(
+    stage: Stage, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = base64.b64encode(random.Random(1).randbytes(9000)).decode()
+    monkeypatch.setenv("CANARY", key)
+    stage.serves("shop", keyed(upstream))
+    upstream.script = chunked(b"<", key[:5000].encode(), key[5000:].encode(), b">")
+    assert (await stage.ask("/svc/shop/v1")).body == b"<[redacted]>"
+    upstream.script = answer(b"x", headers=[(f"X-{n}", "," * 30_000) for n in range(100)])
+    assert (await stage.ask("/svc/shop/v1")).rule == "upstream"
+    got = await stage.ask("/svc/shop/v1", *["Connection: " + "," * 8000 for _ in range(100)])
+    assert (got.status, got.rule, len(upstream.requests)) == (431, "too_large", 2)
+
+
+async def test_what_outlives_its_turn_is_broken_off(stage: Stage, upstream: Upstream) -> None:
+    stage.serves("shop", keyed(upstream))
+    stage.group = 'grants = ["shop"]'
+    for n, (road, rule) in enumerate(((None, "no_turn"), (Road(Role.MEMBER, 2), "role"))):
+        stage.a.live = Road(Role.OWNER, 1)
+        gate = threading.Semaphore(0)
+        upstream.script = sse(b"one", b"two", gate=gate)
+        client = await stage.dial()
+        await client.send(stage.request("/svc/shop/v1"))
+        await client.until(b"one")
+        stage.a.live = road
+        gate.release()
+        with contextlib.suppress(ConnectionError):
+            assert b"two" not in await client.read()
+        assert (await stage.entry(n + 1))["rule"] == rule
+
+
 async def test_a_compressed_answer_is_refused(stage: Stage, upstream: Upstream) -> None:
     stage.serves("shop", keyed(upstream))
     upstream.script = gzipped(CANARY.encode())
@@ -479,8 +513,10 @@ async def test_an_upstream_must_be_who_it_should(stage: Stage, authority: Author
                 assert (got.status, got.rule, upstream.received) == (502, rule, b"")
             else:
                 assert got.status == 200 and upstream.connections[0].sni == "shop.test"
-    stage.serves("shop", f'base_url = "https://shop.test:1"\nallow_private = true\nca = "{stage.root}/none.pem"')
-    assert (await stage.ask("/svc/shop/v1")).rule == "upstream_certificate"
+    os.mkfifo(stage.root / "pipe")
+    for ca in ("none.pem", "pipe"):
+        stage.serves("shop", f'base_url = "https://shop.test:1"\nallow_private = true\nca = "{stage.root}/{ca}"')
+        assert (await stage.ask("/svc/shop/v1")).rule == "upstream_certificate"
 
 
 async def test_an_upstream_that_cannot_be_reached(stage: Stage, upstream: Upstream) -> None:

@@ -91,6 +91,9 @@ async def test_a_token_in_another_place_does_not_leave(stage: Stage, upstream: U
     assert (await stage.ask("/svc/shop/v1", method="POST", body=dead)).status == 200  # only text
     guesses = b" ".join(b"claw-" + secrets.token_urlsafe(32).encode() for _ in range(100))
     assert (await stage.ask("/svc/shop/v1", method="POST", body=guesses)).rule == "placeholder_misuse"
+    for header in ("Authorization: ", "X-Note: "):
+        got = await stage.ask("/svc/shop/v1", *[header + "claw-" * 1600 for _ in range(7)])
+        assert got.rule == "placeholder_misuse"
     assert [request.body for request in upstream.requests] == [dead]
 
 

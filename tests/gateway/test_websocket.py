@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import struct
 
@@ -30,11 +31,11 @@ HANDSHAKE = [
 ]
 
 
-def masked(data: bytes, opcode: int = 1) -> bytes:
+def masked(data: bytes, opcode: int = 1, fin: bool = True) -> bytes:
     size, mask = len(data), os.urandom(4)
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size)
     assert size < 65536
-    return bytes([0x80 | opcode]) + length + mask + bytes(byte ^ mask[n % 4] for n, byte in enumerate(data))
+    return bytes([0x80 * fin | opcode]) + length + mask + bytes(byte ^ mask[n % 4] for n, byte in enumerate(data))
 
 
 class Socket:
@@ -172,6 +173,19 @@ async def test_its_bytes_and_its_silence_are_bounded(stage: Stage, upstream: Ups
     assert (await stage.entry(2))["rule"] == "upstream_timeout"
     for connection in upstream.connections:
         assert await asyncio.to_thread(connection.ended.wait, 5)
+
+
+async def test_no_message_is_held_that_is_larger_than_one_may_be(stage: Stage, upstream: Upstream) -> None:
+    stage.serves("shop", service(upstream))
+    upstream.script = websocket()
+    socket = await opened(stage)
+    with contextlib.suppress(ConnectionError):
+        for n in range(40):  # pieces of one message that never ends
+            await socket._client.send(masked(b"x" * 60_000, 0 if n else 1, fin=False))
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        assert (await socket.receive())[0] == 8
+    await stage.entry()
+    assert len(upstream.received) < 10_000
 
 
 async def test_either_end_breaks_off(stage: Stage, upstream: Upstream) -> None:

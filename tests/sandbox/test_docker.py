@@ -17,7 +17,7 @@ from conftest import Ground, beside, inside, said, until
 
 from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
-from clawd.sandbox import container, recipe
+from clawd.sandbox import container, hardening, recipe
 from clawd.sandbox import docker as docker_room
 from clawd.sandbox.container import DockerSandbox
 from clawd.sandbox.docker import Docker
@@ -187,7 +187,8 @@ async def test_the_next_daemon_takes_it_over(docker, frozen: bool) -> None:
     before = await docker.start(COUNTER, spec)
     await until((spec.work / "count").exists)
     # A command of a daemon that is gone.
-    made = docker.backend.engine.run(lambda client: client.api.exec_create(before.id, ["sleep", "1004"]))
+    who = "{}:{}".format(*hardening.user(spec))
+    made = docker.backend.engine.run(lambda client: client.api.exec_create(before.id, ["sleep", "1004"], user=who))
     docker.backend.engine.run(lambda client: client.api.exec_start(made["Id"], detach=True))
     await until(lambda: any("1004" in Path(f"/proc/{pid}/cmdline").read_text() for pid in inside(before)))
     if frozen:
