@@ -64,7 +64,7 @@ _IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (d
 _ID = _argument("id", metavar="ID", help="the session (clawd session list)")
 _NUMBER = _argument("id", metavar="ID", type=_number, help="the message's number (clawd messages list)")
 _STATES = sorted(set(INBOUND.values()))
-_ROLES = tuple(Role)
+_ROLES = tuple(role.value for role in Role)
 
 _SERVICE = (
     _argument("--user", dest="scope", action="store_const", const="user", help="of your own (default, but for root)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from clawd.gateway.policy import Granted, Grants
 from clawd.trust import Role
 
 Shown = dict[str, Any]
+_ADDRESS = re.compile(r"(https?)://([^/?]*)(.*)", re.DOTALL)
 
 
 def services(home: Home) -> list[Shown]:
@@ -82,16 +84,19 @@ def check(home: Home, group: str, method: str, url: str, role: Role) -> Shown:
 
 
 def _decided(method: str, url: str, grants: Grants, role: Role) -> policy.Verdict:
-    """An https:// address as its client would go about it: a tunnel, and the request inside."""
-    if method == "CONNECT" or not url.startswith("https://"):
+    """An address as its client would go about it: https:// is a tunnel, which is decided first, and the request inside;
+    a query without a path stands behind `/`."""
+    address = _ADDRESS.fullmatch(url)
+    if method == "CONNECT" or address is None:
         return policy.decide(method, target.parse(method, url), grants, role)
-    asked = target.parse(method, url)  # the same grammar, and its port where it names none
+    scheme, authority, rest = address.groups()
+    rest = rest if rest.startswith("/") else f"/{rest}"
+    if scheme == "http":
+        return policy.decide(method, target.parse(method, f"http://{authority}{rest}"), grants, role)
+    asked = target.parse("GET", f"https://{authority}/")  # the same grammar, and its port where it names none
     tunnel = target.Target("tunnel", "", "https", asked.host, asked.port)
     verdict = policy.decide("CONNECT", tunnel, grants, role)
-    if not verdict.allow:
-        return verdict
-    inner = target.inside(tunnel, asked.path + (f"?{asked.query}" if asked.query else ""))
-    return policy.decide(method, inner, grants, role)
+    return policy.decide(method, target.inside(tunnel, rest), grants, role) if verdict.allow else verdict
 
 
 def audit(home: Home, group: str | None, since: str | None) -> list[Shown]:

@@ -208,7 +208,8 @@ class HostServer:
     async def _route(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         target = request.raw_path
         path, _, query = target.partition("?")
-        if request.method == "CONNECT" or not target.startswith("/") or path.startswith("/svc/"):
+        # `//host/…` could be read as an address elsewhere: the gateway refuses it, and writes that down.
+        if request.method == "CONNECT" or not target.startswith("/") or path.startswith(("/svc/", "//")):
             gateway = await self._gateway()
             # Who goes away, and this server's end, end what was asked for too.
             return await connection.wait(lambda: gateway.serve(request, self._caller, self._inner(connection)))

@@ -62,6 +62,11 @@ def test_services_say_who_has_them_and_whether_their_key_is_there(
         (["POST", "https://api.anthropic.com/v1/organizations"], "path", "anthropic"),
         (["TRACE", "https://a.example.org/"], "method", None),
         (["GET", "https://evil.org/"], "not_granted", None),
+        (["GET", "https://evil.org/../x"], "not_granted", None),  # no client comes to say more than its host
+        (["GET", "https://a.example.org:22/../x", "--as", "admin"], "port", "docs"),
+        (["GET", "https://a.example.org?y=1", "--as", "admin"], "granted", "docs"),
+        (["GET", "http://a.example.org?y=1"], "granted", "docs"),
+        (["GET", "https://me@a.example.org?y=1"], "malformed", None),
         (["GET", "https://api.github.com/"], "not_granted", "github"),
         (["GET", "https://a.example.org/../x"], "malformed", None),
         (["GET", "file:///etc/passwd"], "malformed", None),
@@ -75,6 +80,11 @@ def test_check_says_what_would_be_decided(
     assert set(found) == {"allow", "rule", "reason", "hint", "service"}
     assert (code, found["allow"]) == ((0, True) if rule == "granted" else (1, False))
     assert (found["rule"], found["service"]) == (rule, service) and found["reason"]
+
+
+def test_check_names_the_roles_there_are(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = said(home, capsys, "check", "GET", "/svc/docs/", "--as", "king")
+    assert code == 2 and isinstance(found, dict) and "'owner', 'admin', 'member'" in found["error"]
 
 
 def test_check_of_no_group_is_not_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
