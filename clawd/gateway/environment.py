@@ -9,6 +9,8 @@ from clawd.gateway.policy import Grants
 
 GATEWAY = "127.0.0.1:8080"
 BUNDLE = "/run/clawd/ca.pem"
+# wget reads no variable but the one that names this file, and would wait for a 401 before it says who it is.
+WGETRC = f"ca_certificate = {BUNDLE}\nauth_no_challenge = on\n"
 TOKEN = "{token}"
 
 _ROAD = f"http://claw:{TOKEN}@{GATEWAY}"
@@ -50,6 +52,7 @@ def environment(grants: Grants) -> dict[str, str]:
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"http.http://{GATEWAY}/.extraHeader",
         "GIT_CONFIG_VALUE_0": f"Authorization: Bearer {TOKEN}",
+        "WGETRC": "/run/clawd/wgetrc",
         "HTTP_PROXY": _ROAD,
         "HTTPS_PROXY": _ROAD,
     }

@@ -19,6 +19,7 @@ from clawd.clock import Clock, rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home, make_private
 from clawd.errors import ClawdError, SandboxUnavailable, StorageError
+from clawd.gateway import environment
 from clawd.ids import new_id
 from clawd.ledger import groups, runs, turns
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -34,7 +35,9 @@ from clawd.turns.run import Run
 log = logging.getLogger(__name__)
 
 HELLO_S = 20.0
-BUNDLE = "ca.pem"  # in the run's socket directory: /run/clawd/ca.pem in the sandbox
+# In the run's socket directory, which is /run/clawd in the sandbox.
+BUNDLE = "ca.pem"
+WGETRC = "wgetrc"
 
 
 Serve = Callable[[Run], AbstractAsyncContextManager[object]]
@@ -59,11 +62,12 @@ def _place(directory: Path) -> str | None:
 
 
 def _place_bundle(directory: Path, bundle: bytes) -> None:
-    """As one file that is whole whenever somebody looks."""
-    new = directory / f".{BUNDLE}"
-    new.write_bytes(bundle)
-    new.chmod(0o644)
-    new.rename(directory / BUNDLE)
+    """The certificates, and what has wget read them: each a file that is whole whenever somebody looks."""
+    for name, content in ((WGETRC, environment.WGETRC.encode()), (BUNDLE, bundle)):
+        new = directory / f".{name}"
+        new.write_bytes(content)
+        new.chmod(0o644)
+        new.rename(directory / name)
 
 
 def _asked(spec: RunSpec) -> dict[str, Any]:

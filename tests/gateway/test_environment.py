@@ -28,6 +28,7 @@ def test_only_what_is_granted_is_set() -> None:
     assert found["HTTPS_PROXY"] == found["https_proxy"] == "http://claw:{token}@127.0.0.1:8080"
     assert found["GIT_CONFIG_VALUE_0"] == "Authorization: Bearer {token}" and "8080/." in found["GIT_CONFIG_KEY_0"]
     assert found["SSL_CERT_FILE"] == found["CURL_CA_BUNDLE"] == "/run/clawd/ca.pem"
+    assert found["WGETRC"] == "/run/clawd/wgetrc"
     assert not [name for name in found if name.endswith(("_BASE_URL", "_KEY", "_TOKEN")) or "OLLAMA" in name]
     github = environment(granting('grants = ["github"]'))
     assert github["GH_TOKEN"] == github["GITHUB_TOKEN"] == "ghp_{token}" and "ANTHROPIC_API_KEY" not in github

@@ -476,19 +476,10 @@ async def test_services_and_the_proxy_are_the_gateways_and_nothing_else_opens_it
     async with stage.server():
         await live(stage)
         assert await code(stage, "POST", "/mcp") == (403, "not_built") and stage.openings == 0
-        for line in (
-            "GET /svc/github/user?a=%2f",
-            "POST http://example.test/a/../b",
-            "OPTIONS *",
-            "GET //evil.test/svc/a",
-        ):
+        lines = ["GET /svc/github/user?a=%2f", "POST http://example.test/a/../b", "OPTIONS *", "GET //evil.test/svc/a"]
+        for line in lines:
             assert (await ask(stage, *line.split(" ")))[1].get("message", line) == line
-        assert stage.gateway.served[:4] == [
-            "GET /svc/github/user?a=%2f",
-            "POST http://example.test/a/../b",
-            "OPTIONS *",
-            "GET //evil.test/svc/a",
-        ]
+        assert stage.gateway.served[:4] == lines
         assert set(stage.gateway.callers) == {stage.caller}
 
 

@@ -226,7 +226,8 @@ async def test_a_run_has_the_certificates_once_its_group_has_a_use_for_them(tmp_
         await ground.accept("other")
         run = await ground.run("other")
         assert (run.spec.socket_directory / "ca.pem").read_bytes() == b"new roots"
-        assert [each.name for each in run.spec.socket_directory.iterdir()] == ["ca.pem"]
+        assert {each.name for each in run.spec.socket_directory.iterdir()} == {"ca.pem", "wgetrc"}
+        assert "ca_certificate = /run/clawd/ca.pem\n" in (run.spec.socket_directory / "wgetrc").read_text()
 
 
 # ---- who is told
