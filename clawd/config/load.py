@@ -234,9 +234,9 @@ def _keys(model: Any, tables: list[str]) -> list[str]:
         if _is_table(model):
             fields = model.model_fields.items()
             model = next((field.annotation for name, field in fields if part in (name, field.alias)), None)
-        else:  # a name below `dict[str, X]`, an index below `list[X]`
+        else:  # a name below `dict[str, X]`, an index below `list[X]` or `tuple[X, ...]`
             model = _table_in(model)
-        model = model if get_origin(model) in (dict, list) else _table_in(model)
+        model = model if get_origin(model) in (dict, list, tuple) else _table_in(model)
     return sorted(field.alias or name for name, field in model.model_fields.items()) if _is_table(model) else []
 
 

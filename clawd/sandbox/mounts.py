@@ -27,6 +27,7 @@ from clawd.trust import TRUST, Origin, Role
 
 AT = "/mnt"
 _LOOSE = TRUST[Origin.DOCUMENT]
+_WRITTEN = "give it an absolute path, or one that begins with ~/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +166,11 @@ class Mounts:
         return _Ground(user, list(forbidden.found(places, table)), table, roots, problem)
 
     def _meant(self, path: str, user: Path, table: Mapping[int, MountPoint]) -> Iterator[Found]:
-        """What a root means now, if it means anything."""
-        if syntax(path) is None and self.answers(root := _expanded(path, user)):
+        """What a root means now, if there is such a thing. Raises ConfigError for one that can mean nothing: it might
+        have been to keep others from writing there."""
+        if wrong := syntax(path):
+            raise ConfigError(f"the mount allowlist is not used: of the root {path!a}, {wrong}", hint=_WRITTEN)
+        if self.answers(root := _expanded(path, user)):
             with suppress(OSError):
                 yield resolved(root, table)
 
@@ -200,7 +204,7 @@ class Mounts:
         """One mount, without regard to any other."""
         verdict = Verdict(False, "", "", ask.path)
         if problem := syntax(ask.path):
-            return verdict.refused("syntax", f"{problem}", "give it an absolute path, or one that begins with ~/")
+            return verdict.refused("syntax", problem, _WRITTEN)
         path = _expanded(ask.path, ground.user)
         verdict = replace(verdict, real=str(path))
         if ground.problem is not None:

@@ -435,6 +435,23 @@ def test_where_it_lies(machine: Machine) -> None:
     assert "no mount allowlist" in str(machine.mounts.problem())
 
 
+def test_a_root_that_can_mean_nothing_takes_every_mount_away(machine: Machine) -> None:
+    """It may have been the read-only one inside."""
+    code = machine.path("code")
+    for path in ("code/app", f"{code}/../code/app", f"{code}:app", "~other/app"):
+        machine.allow(("code", "rw"), text=f'[[roots]]\npath = "{path}"\nmode = "ro"\nwhy = "a test"\n')
+        verdict = machine.check(code, True)
+        assert (verdict.allow, verdict.rule) == (False, "allowlist") and path in verdict.reason
+    machine.allow(("code", "rw"), ("code/not-yet", "ro"))  # nothing is there to be kept
+    assert machine.check(code, True).mode == "rw"
+
+
+def test_an_unknown_key_of_a_root_names_those_that_are_known(machine: Machine) -> None:
+    machine.allow(("code", "rw", "zzz = 1"))
+    problem = machine.mounts.problem()
+    assert problem is not None and problem.hint == "known here: mode, path, trust, why"
+
+
 # ── beside each other ──
 
 
