@@ -1,8 +1,9 @@
 """`python -m tests.system.soak`: many groups talk for long, while what they stand on is killed at random.
 
 Runners, containers, the daemon and the Docker Engine end in mid-turn; every other group asks at the gateway in each
-turn. At the end nothing may be lost, doubled or left over, each request that left has its line in the audit, and the memory and descriptors of the daemon may not have grown. Prints its figures as JSON; exit code 1 when
-something is wrong.
+turn. At the end nothing may be lost, doubled or left over, each request that left has its line in the audit, and the
+memory and descriptors of the daemon may not have grown. Prints its figures as JSON; exit code 1 when something is
+wrong.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from tests.system.talkers import Talker, talkers, unfinished
 VICTIMS = {"runner": 10.0, "sandbox": 10.0, "daemon": 1.5, "engine": 0.3}  # how often each dies, beside each other
 SETTLE_S = 300.0
 # One that is allowed, one whose answer streams, one that is refused; where they are granted.
-ASK = """test ! -e inbox/asks || python3 - <<'E'
+ASK = """test ! -e /group/inbox/asks || python3 - <<'E'
 import http.client, os, uuid
 for path in ("tool/once/", "tool/stream/", "none/"):
     connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=60)
-    connection.request("GET", f"/svc/{path}{uuid.uuid4()}", headers={"Authorization": f"Bearer {os.environ['CLAWD_TOKEN']}"})
+    fields = {"Authorization": "Bearer " + os.environ["CLAWD_TOKEN"]}
+    connection.request("GET", f"/svc/{path}{uuid.uuid4()}", headers=fields)
     connection.getresponse().read()
 E"""
 
@@ -137,7 +139,9 @@ class Soak:
                 self._look()
                 next_look = now + 1
             if now >= next_word:
-                say(f"{self._report.messages} messages, killed {self._report.killed}, {self._samples[-1].rss} MB")
+                asked = len(self._upstream.requests)
+                killed, rss = self._report.killed, self._samples[-1].rss
+                say(f"{self._report.messages} messages, {asked} requests, killed {killed}, {rss} MB")
                 next_word = now + 60
             time.sleep(0.02)
 

@@ -1,5 +1,5 @@
-"""Asks at the gateway until it was answered: `again.py KIND`. Each kind but `get` stands still in its middle until there is a
-file of its name; what is cut off or refused meanwhile is begun again, under a path of its own. Prints `KIND ok`."""
+"""`again.py KIND` asks at the gateway until it was answered, and prints `KIND ok`. Each kind but `get` stands still
+until there is a file of its name. What is cut off or refused is begun again, under a path of its own."""
 
 import base64
 import http.client
