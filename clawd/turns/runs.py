@@ -19,6 +19,7 @@ from clawd.clock import Clock, rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home, make_private
 from clawd.errors import ClawdError, SandboxUnavailable, StorageError
+from clawd.files import write_atomic
 from clawd.ids import new_id
 from clawd.ledger import groups, runs, turns
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -56,14 +57,6 @@ def _place(directory: Path) -> str | None:
     except OSError:
         return None
     return f"{status.st_dev}:{status.st_ino}"
-
-
-def _place_bundle(directory: Path, bundle: bytes) -> None:
-    """As one file that is whole whenever somebody looks."""
-    new = directory / f".{BUNDLE}"
-    new.write_bytes(bundle)
-    new.chmod(0o644)
-    new.rename(directory / BUNDLE)
 
 
 def _asked(spec: RunSpec) -> dict[str, Any]:
@@ -332,7 +325,7 @@ class Runs:
             return
         try:
             if (bundle := await self._bundle(run.group)) is not None:
-                await anyio.to_thread.run_sync(_place_bundle, run.spec.socket_directory, bundle)
+                await anyio.to_thread.run_sync(write_atomic, run.spec.socket_directory / BUNDLE, bundle, 0o644)
                 run.trusts = True
         except (StorageError, OSError) as error:
             log.error("the certificates for group %s cannot be given to its sandbox: %s", run.group, error)
