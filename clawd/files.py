@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from clawd import faults
 from clawd.errors import UnsafePath
 
 _LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
@@ -170,6 +171,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        faults.passing(f"replacing-{path.name}")
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

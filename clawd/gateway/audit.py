@@ -14,11 +14,13 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from clawd import faults
 from clawd.clock import moment_of, rfc3339
 from clawd.errors import StorageError
 from clawd.gateway import underway
@@ -30,6 +32,7 @@ FILE_BYTES = 16 << 20
 KEPT_BYTES = 512 << 20  # of all files
 REFUSALS, REFUSALS_S = 100, 60.0  # of one group and rule, and how long they are counted
 _LONGEST = 500  # characters of a path, and of a host
+_LONGEST_LINE = 64 << 10
 
 log = logging.getLogger(__name__)
 
@@ -95,16 +98,21 @@ class Audit:
             folded = counted.count > REFUSALS + 1
             if counted.count == REFUSALS + 1:
                 line["folded"] = 0  # from here on they are counted
-        written = folded or self._append(line, now)
         if begun is not None:
-            self._over(begun, line, written)
+            self._noted(begun, line)
+        if not folded and not self._append(line, now):
+            if begun is not None:
+                self._owed[begun] = line
+        elif begun is not None:
+            faults.passing("written")
+            self._noted(begun, None)
 
-    def _over(self, slot: int, line: dict[str, Any], written: bool) -> None:
+    def _noted(self, slot: int, line: dict[str, Any] | None) -> None:
+        """What is under way is to be written down as this line, or was."""
         try:
-            if written:
+            if line is None:
                 self._opened().end(slot)
             else:
-                self._owed[slot] = line
                 self._opened().renew(slot, line)
         except OSError as error:
             log.error("what is under way at the gateway cannot be noted: %s", error)
@@ -112,16 +120,25 @@ class Audit:
     def _opened(self) -> UnderWay:
         """What is under way; what an earlier life left of it gets its lines first."""
         if self._under_way is None:
+            last = _last(self._directory)
             self._under_way = UnderWay(self._directory / _UNDER_WAY)
             for slot, line in self._under_way.left.items():
-                self._owed[slot] = line | {"rule": "interrupted"} if line["rule"] == _RULE else line
+                if line["rule"] == _RULE:
+                    line["rule"] = "interrupted"
+                if line == last:  # written already: the crash came just then
+                    self._noted(slot, None)
+                else:
+                    self._owed[slot] = line
             self._pay(time.time())
         return self._under_way
 
     def _pay(self, now: float) -> None:
         owed, self._owed = self._owed, {}
         for slot, line in owed.items():
-            self._over(slot, line, self._append(line, now))
+            if self._append(line, now):
+                self._noted(slot, None)
+            else:
+                self._owed[slot] = line
 
     def close(self) -> None:
         """What is under way stays open: it may end after this."""
@@ -146,6 +163,7 @@ class Audit:
         """Whether the disk took it."""
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:
+            self._opened()
             file = self._open(now)
             if self._torn:
                 data = b"\n" + data
@@ -228,6 +246,14 @@ def files(directory: Path) -> list[Path]:
     current = directory / "audit.jsonl"
     rotated = sorted(directory.glob("audit-*.jsonl"))
     return [*rotated, current] if current.exists() else rotated
+
+
+def _last(directory: Path) -> Any:
+    """The entry that was written last."""
+    with suppress(FileNotFoundError, ValueError, IndexError), (directory / "audit.jsonl").open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_LINE))
+        return json.loads(file.read().splitlines()[-1])
+    return None
 
 
 def read(directory: Path, group: str | None = None, since: datetime | None = None) -> Iterator[dict[str, Any]]:

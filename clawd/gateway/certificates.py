@@ -191,6 +191,8 @@ class Certificates:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
+        for left in self._directory.glob(f".{FILE}.*"):  # a crash in the middle of an earlier one
+            left.unlink()
         write_atomic(self._directory / FILE, _private(key) + _pem(certificate))
         return key, certificate
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from yarl import URL
 
+from clawd import faults
 from clawd.clock import Clock
 from clawd.config import grammar
 from clawd.errors import ClawdError, ConfigError
@@ -245,6 +246,7 @@ class Gateway:
         deadline = Deadline(limits.idle_s or IDLE_S, limits.total_s or TOTAL_S)
         asked.entry.verdict = "allow"
         asked.begun = self._audit.begin(asked.entry)
+        faults.passing("let_through")
         client = await self._upstreams.client(caller.group, to)
         exchange = asked.exchange = Exchange(
             request, caller, to, asked.entry, meter, deadline, client.session, url, fields, forms

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
+from clawd import faults
 from clawd.gateway.caller import TOKEN, Road
 from clawd.ledger import turns
 from clawd.ledger.db import Ledger
@@ -82,6 +83,7 @@ class RunCaller:
             # for the owner may have lifted that since.
             tree = bool(commands or not run.live)
             await self._ledger.do(lambda tx: turns.fall(tx, self.run, trust, tree=tree))
+            faults.passing("tainted")
             for live in run.live.values():
                 live.taint = min(live.taint, trust)
             for command in commands:

@@ -19,6 +19,7 @@ from clawd.clock import Clock, rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home, make_private
 from clawd.errors import ClawdError, SandboxUnavailable, StorageError
+from clawd.files import write_atomic
 from clawd.gateway import environment
 from clawd.ids import new_id
 from clawd.ledger import groups, runs, turns
@@ -62,12 +63,9 @@ def _place(directory: Path) -> str | None:
 
 
 def _place_bundle(directory: Path, bundle: bytes) -> None:
-    """The certificates, and what has wget read them: each a file that is whole whenever somebody looks."""
-    for name, content in ((WGETRC, environment.WGETRC.encode()), (BUNDLE, bundle)):
-        new = directory / f".{name}"
-        new.write_bytes(content)
-        new.chmod(0o644)
-        new.rename(directory / name)
+    """The certificates, and what has wget read them."""
+    write_atomic(directory / WGETRC, environment.WGETRC.encode(), 0o644)
+    write_atomic(directory / BUNDLE, bundle, 0o644)
 
 
 def _asked(spec: RunSpec) -> dict[str, Any]:

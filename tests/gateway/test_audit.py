@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from clawd import faults
 from clawd.config.home import Home
 from clawd.errors import StorageError
 from clawd.gateway import audit
@@ -159,6 +160,20 @@ def test_what_a_crash_cuts_off_has_its_line(tmp_path: Path) -> None:
     assert lines == [("/second", "granted"), ("/first", "interrupted"), ("/a", "granted"), ("/b", "granted")]
     slots = (tmp_path / "under-way").stat()
     assert slots.st_size == 2 * SLOT and stat.S_IMODE(slots.st_mode) == 0o600
+
+
+def test_a_line_that_was_written_just_before_a_crash_is_not_written_again(tmp_path: Path) -> None:
+    made = Audit(tmp_path, 30)
+    made.write(entry(path="/one"), made.begin(entry(path="/one")))
+    faults.load("raise@written")
+    try:
+        with pytest.raises(faults.InjectedFault):
+            made.write(entry(path="/two"), made.begin(entry(path="/two")))
+    finally:
+        faults.load(None)
+    after = Audit(tmp_path, 30)
+    after.write(entry("path", path="/refused"))
+    assert [line["path"] for line in read(tmp_path)] == ["/one", "/two", "/refused"]
 
 
 def test_while_no_line_can_be_written_nothing_is_let_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

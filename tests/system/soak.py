@@ -1,8 +1,9 @@
 """`python -m tests.system.soak`: many groups talk for long, while what they stand on is killed at random.
 
-Runners, containers, the daemon and the Docker Engine end in mid-turn. At the end nothing may be lost, doubled or left
-over, and the memory and descriptors of the daemon may not have grown. Prints its figures as JSON; exit code 1 when
-something is wrong.
+Runners, containers, the daemon and the Docker Engine end in mid-turn; every other group asks at the gateway in each
+turn. At the end nothing may be lost, doubled or left over, each request that left has its line in the audit, and the
+memory and descriptors of the daemon may not have grown. Prints its figures as JSON; exit code 1 when something is
+wrong.
 """
 
 from __future__ import annotations
@@ -24,11 +25,21 @@ from pathlib import Path
 
 from tests.dockerd import Dockerd
 from tests.engine import Provider
+from tests.gateway.upstream import Recorded, Upstream, Wire, answer, sse
 from tests.system.conftest import Home, call, homes, until
 from tests.system.talkers import Talker, talkers, unfinished
 
 VICTIMS = {"runner": 10.0, "sandbox": 10.0, "daemon": 1.5, "engine": 0.3}  # how often each dies, beside each other
 SETTLE_S = 300.0
+# One that is allowed, one whose answer streams, one that is refused; where they are granted.
+ASK = """test ! -e /group/inbox/asks || python3 - <<'E'
+import http.client, os, uuid
+for path in ("tool/once/", "tool/stream/", "none/"):
+    connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=60)
+    fields = {"Authorization": "Bearer " + os.environ["CLAWD_TOKEN"]}
+    connection.request("GET", f"/svc/{path}{uuid.uuid4()}", headers=fields)
+    connection.getresponse().read()
+E"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,7 @@ class Report:
 
     seconds: float = 0.0
     messages: int = 0
+    requests: int = 0
     killed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VICTIMS, 0))
     rss: list[float] = field(default_factory=list)  # MB: mean of each quarter of the undisturbed life
     descriptors: list[float] = field(default_factory=list)
@@ -79,14 +91,24 @@ class Soak:
         self._report = Report()
 
     def run(self, say: Callable[[str], None]) -> Report:
+        with Upstream(answered) as self._upstream:
+            return self._run(say)
+
+    def _run(self, say: Callable[[str], None]) -> Report:
         began = time.monotonic()
         self.home.script(
             call("send_message", text="got {message}"),
+            call("bash", command=ASK),
             {"text": "re {message}", "delay_s": 0.2},
             sandbox="max_live = 8\nwarm_minutes = 1",
+            more=f'[services.tool]\nbase_url = "{self._upstream.url}"\nallow_private = true\n',
         )
         for group in self.groups:
             self.home.json("groups", "add", group)
+        for group in map(self.home.layout.group, self.groups[::2]):
+            group.inbox.mkdir(exist_ok=True)
+            (group.inbox / "asks").touch()
+            group.config_file.write_text('grants = ["tool"]\n')
         self.home.start()
         with talkers(self.home, self.groups) as talking:
             # The daemon and the Engine end in the first half alone: the second shows one long life.
@@ -117,7 +139,9 @@ class Soak:
                 self._look()
                 next_look = now + 1
             if now >= next_word:
-                say(f"{self._report.messages} messages, killed {self._report.killed}, {self._samples[-1].rss} MB")
+                asked = len(self._upstream.requests)
+                killed, rss = self._report.killed, self._samples[-1].rss
+                say(f"{self._report.messages} messages, {asked} requests, killed {killed}, {rss} MB")
                 next_word = now + 60
             time.sleep(0.02)
 
@@ -165,7 +189,7 @@ class Soak:
             return taken and not unfinished(self.home)
 
         def shown() -> bool:
-            return all(len(each.shown) >= 2 * len(each.receipts) for each in talking.values())
+            return all(len(replies(each)) >= 2 * len(each.receipts) for each in talking.values())
 
         for what, done in (("not every message came to its end", settled), ("not every reply was shown", shown)):
             with suppress(AssertionError):
@@ -182,16 +206,28 @@ class Soak:
             users = [text for role, text in self.home.said(group) if role == "user"]
             if users != said:
                 wrong.append(f"{group}: said {len(said)}, in the session {len(users)}: {differing(said, users)}")
-            shown = Counter(text for text in talking[group].shown.values() if text.startswith(("got ", "re ")))
+            shown = Counter(replies(talking[group]))
             expected = Counter(f"{word} {text}" for text in said for word in ("got", "re"))
             if shown != expected:
                 wrong.append(f"{group}: lost {list(expected - shown)[:3]}, doubled {list(shown - expected)[:3]}")
+        self._judge_requests()
         last = [sample for sample in self._samples if sample.life == self._life]
         quarter = max(1, len(last) // 4)
         for name in ("rss", "descriptors", "threads"):
             parts = [last[at : at + quarter] for at in range(0, 4 * quarter, quarter)]
             means = [round(statistics.fmean(getattr(each, name) for each in part), 1) for part in parts if part]
             setattr(self._report, name, means)
+
+    def _judge_requests(self) -> None:
+        """Each that arrived has one line, and what has a line without having arrived was cut off."""
+        arrived = Counter(request.path for request in self._upstream.requests)
+        lines = [line for line in self.home.json("gateway", "audit") if line["verdict"] == "allow"]
+        allowed = Counter(line["path"] for line in lines)
+        self._report.requests = arrived.total()
+        if more := (arrived - allowed) + (allowed - Counter(set(allowed))):
+            self._report.wrong.append(f"requests without a line, or with two: {list(more)[:3]}")
+        if more := [line for line in lines if line["path"] not in arrived and line["rule"] == "granted"]:
+            self._report.wrong.append(f"requests that never arrived: {more[:3]}")
 
     def _end(self) -> None:
         for row in self.home.ask("sandbox.list"):
@@ -200,6 +236,14 @@ class Soak:
             self._report.wrong.append(f"the daemon ended with {code}")
         if left := self.home.left_over():
             self._report.wrong.append(f"left over: {left}")
+
+
+def answered(request: Recorded, wire: Wire) -> None:
+    (sse(*[b"x" * 1000] * 20) if request.path.startswith("/stream/") else answer(b"ok"))(request, wire)
+
+
+def replies(talker: Talker) -> list[str]:
+    return [text for text in talker.shown.values() if text.startswith(("got ", "re "))]
 
 
 def differing(said: list[str], users: list[str]) -> str:

@@ -12,7 +12,9 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import pytest
 
 from clawd.control import wire
 from clawd.errors import ClawdError
+from tests.gateway.upstream import Upstream, answer, sse
 from tests.system.conftest import ROOT, call, until
 from tests.system.ground import Ground
 from tests.system.ground import ground as begun
@@ -177,6 +180,60 @@ def test_a_turn_that_meets_a_full_disk_is_finished_when_there_is_room(small: tup
     said, words = waiting.communicate(timeout=100)
     assert (waiting.returncode, said) == (0, "done\n"), words
     assert [text for role, text in home.said() if role in ("user", "tool")] == ["sh:sleep 2; echo done", "done"]
+
+
+ASK = """python3 - <<'E'
+import collections, http.client, json, os, sys, time
+said = collections.Counter()
+while not os.path.exists("stop"):
+    connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=60)
+    fields = {"Authorization": "Bearer " + os.environ["CLAWD_TOKEN"]}
+    connection.request("GET", f"/svc/tool/{sum(said.values())}", headers=fields)
+    data = connection.getresponse().read().decode()
+    said[json.loads(data)["rule"] if data.startswith("{") else data] += 1
+    time.sleep(0.02)
+print(*sorted(said))
+E"""
+
+
+@AS_ROOT
+def test_what_leaves_while_the_disk_is_full_has_its_line_and_all_goes_on_when_there_is_room(
+    small: tuple[Ground, Disk],
+) -> None:
+    home, disk = small
+    go = threading.Semaphore(0)
+
+    def counted() -> int:
+        return len(upstream.requests)
+
+    def stands() -> bool:
+        """Whether nothing leaves any more; the ballast was let go, and is filled, too."""
+        disk.fill()
+        before = counted()
+        time.sleep(0.3)
+        return counted() == before
+
+    with Upstream(answer(b"ok")) as upstream:
+        upstream.scripts["/slow"] = sse(b"one", b"two", gate=go)
+        home.configure(more=f'[services.tool]\nbase_url = "{upstream.url}"\nallow_private = true\nlimits = {{}}')
+        home.json("groups", "add", "main")
+        home.write("groups/main/group.toml", 'grants = ["tool"]')
+        slow = 'curl -sS -H "Authorization: Bearer $CLAWD_TOKEN" http://127.0.0.1:8080/svc/tool/slow'
+        turn = home.chat("-m", f"sh:{slow} & {ASK}; wait")
+        command = home.spawn("sandbox", "exec", "--group", "main", "--", "sh", "-c", ASK)
+        until(lambda: counted() > 10 and any(each.path == "/slow" for each in upstream.requests))
+        until(stands)
+        go.release()
+        full = counted()
+        disk.free()
+        until(lambda: counted() > full + 10)
+        (home.layout.group("main").work / "stop").touch()
+        for process in (turn, command):
+            said, words = process.communicate(timeout=100)
+            assert process.returncode == 0 and {"ok", "unavailable"} <= set(said.split()), (said, words)
+        arrived = Counter(each.path for each in upstream.requests)
+        lines = home.json("gateway", "audit")
+    assert arrived == Counter(line["path"] for line in lines if line["verdict"] == "allow")
 
 
 @AS_ROOT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -228,6 +229,18 @@ async def test_a_run_has_the_certificates_once_its_group_has_a_use_for_them(tmp_
         assert (run.spec.socket_directory / "ca.pem").read_bytes() == b"new roots"
         assert {each.name for each in run.spec.socket_directory.iterdir()} == {"ca.pem", "wgetrc"}
         assert "ca_certificate = /run/clawd/ca.pem\n" in (run.spec.socket_directory / "wgetrc").read_text()
+
+
+async def test_certificates_that_do_not_fit_take_no_room(tmp_path: Path) -> None:
+    async with opened(tmp_path, workers=0) as ground:
+        ground.bundle = bytes(32 << 20)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 20, limits[1]))
+        try:
+            run, _, [_] = await begun(ground, Role.OWNER)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert list(run.spec.socket_directory.iterdir()) == []
 
 
 # ---- who is told
