@@ -98,12 +98,13 @@ class Provider:
         if self.second is None:
             if os.geteuid() != 0 or not shutil.which("dockerd"):
                 raise Unavailable("only root can start a second one here, where docker.io is installed")
-            self.second = Dockerd(CACHE.with_name("second"))
-            self.second.start(lambda line: None)
-            with contextlib.closing(client(found.host)) as one, contextlib.closing(client(self.second.host)) as other:
-                image = one.images.get(found.image)
-                if image.id not in {each.id for each in other.images.list(found.image)}:
-                    other.images.load(image.save(named=found.image))
+            second = Dockerd(CACHE.with_name("second"))
+            second.start(lambda line: None)
+            with contextlib.closing(client(found.host)) as one, contextlib.closing(client(second.host)) as other:
+                theirs = one.images.get(found.image)
+                if theirs.id not in {each.id for each in other.images.list(found.image)}:
+                    other.images.load(theirs.save(named=found.image))
+            self.second = second
         return Engine(self.second.host, found.image), self.second
 
     def end(self) -> None:
