@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
@@ -26,6 +26,7 @@ from clawd.channel import Adapter, AdapterFactory
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
+from clawd.config.group import Mount
 from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
 from clawd.config.store import group_folder_store
@@ -213,7 +214,7 @@ class Daemon:
                 home,
                 os.environ,
                 runtime_directory(dict(os.environ)),
-                lambda group: self.config.group(group).mounts,
+                self._mounts,
                 lambda: group_folders(home),
                 self.config.current.sandbox.docker_host,
                 lambda what: signals.emit(News("trouble", data={"what": what})),
@@ -285,7 +286,13 @@ class Daemon:
 
     def _wrong(self, group: str) -> list[str]:
         problem = self.config.problem_of(group)
-        return [f"groups/{group}/group.toml is not used, what it said before still holds: {problem}"] if problem else []
+        holds = "what it said before still holds, but for grants and mounts, of which there are none meanwhile"
+        return [f"groups/{group}/group.toml is not used; {holds}: {problem}"] if problem else []
+
+    def _mounts(self, group: str) -> Sequence[Mount]:
+        """What a group asks for. What an edit was to take away must not stay because of a slip of the pen."""
+        asked = self.config.group(group).mounts
+        return asked if self.config.problem_of(group) is None else ()
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)

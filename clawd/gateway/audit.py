@@ -1,6 +1,7 @@
 """What every request was, and what became of it: one JSON line each in `state/audit/audit.jsonl`, 0600.
 
-A line is handed to the system before the next request, so that it outlives `kill -9`. Paths pass the redactor. Refusals
+A line is handed to the system before the next request, so that it outlives `kill -9`; what a request is about to do
+stands in `under-way` first, so that one which a crash cuts off has its line, too. Paths pass the redactor. Refusals
 of one group and rule beyond 100 a minute are counted in one line; what was allowed always has its own. Files are kept
 for `days`, and so many bytes of them that no agent soon writes over what it did.
 """
@@ -19,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from clawd.clock import moment_of, rfc3339
+from clawd.errors import StorageError
+from clawd.gateway import underway
 from clawd.gateway.caller import TOKEN
+from clawd.gateway.underway import UnderWay
 from clawd.log import HIDDEN, redactor
 
 FILE_BYTES = 16 << 20
 KEPT_BYTES = 512 << 20  # of all files
 REFUSALS, REFUSALS_S = 100, 60.0  # of one group and rule, and how long they are counted
-_LONGEST = 2000  # characters of a path, and of a host
+_LONGEST = 500  # characters of a path, and of a host
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +58,11 @@ class Entry:
 
 
 _FIELDS = tuple(field.name for field in fields(Entry))
+_UNDER_WAY, _RULE = "under-way", "under_way"
 
 
 class Audit:
-    """Writes entries. Never raises: a full disk is told to the log once."""
+    """Writes entries. `write` never raises: what the disk does not take is told to the log once, and is owed."""
 
     def __init__(self, directory: Path, days: int) -> None:
         self._directory, self._days = directory, days
@@ -67,21 +72,59 @@ class Audit:
         self._torn = False  # the last line is not whole
         self._failing = False
         self._refused: dict[tuple[str, str], _Refusals] = {}  # the oldest first
+        self._under_way: UnderWay | None = None
+        self._owed: dict[int, dict[str, Any]] = {}  # lines that the disk did not take, by their slots
 
-    def write(self, entry: Entry) -> None:
+    def begin(self, entry: Entry) -> int:
+        """A request is about to be sent. Gives what `write` is to be told of. Raises StorageError: what cannot be
+        written down is not done."""
+        if self._failing:
+            raise StorageError("the gateway's audit cannot be written", hint="free some space, or mend state/audit")
+        try:
+            return self._opened().begin(_line(entry, time.time()) | {"rule": _RULE})
+        except OSError as error:
+            raise StorageError(f"the gateway's audit cannot be written: {error.strerror}") from error
+
+    def write(self, entry: Entry, begun: int | None = None) -> None:
         now = time.time()
         self._settle(now)
-        line = {name: getattr(entry, name) for name in _FIELDS}
+        line, folded = _line(entry, now), False
         if entry.verdict == "deny":
             counted = self._refused.setdefault((entry.group, entry.rule), _Refusals(now))
             counted.count += 1
-            if counted.count > REFUSALS + 1:
-                return
+            folded = counted.count > REFUSALS + 1
             if counted.count == REFUSALS + 1:
                 line["folded"] = 0  # from here on they are counted
-        self._append(line, now)
+        written = folded or self._append(line, now)
+        if begun is not None:
+            self._over(begun, line, written)
+
+    def _over(self, slot: int, line: dict[str, Any], written: bool) -> None:
+        try:
+            if written:
+                self._opened().end(slot)
+            else:
+                self._owed[slot] = line
+                self._opened().renew(slot, line)
+        except OSError as error:
+            log.error("what is under way at the gateway cannot be noted: %s", error)
+
+    def _opened(self) -> UnderWay:
+        """What is under way; what an earlier life left of it gets its lines first."""
+        if self._under_way is None:
+            self._under_way = UnderWay(self._directory / _UNDER_WAY)
+            for slot, line in self._under_way.left.items():
+                self._owed[slot] = line | {"rule": "interrupted"} if line["rule"] == _RULE else line
+            self._pay(time.time())
+        return self._under_way
+
+    def _pay(self, now: float) -> None:
+        owed, self._owed = self._owed, {}
+        for slot, line in owed.items():
+            self._over(slot, line, self._append(line, now))
 
     def close(self) -> None:
+        """What is under way stays open: it may end after this."""
         self._settle(None)
         if self._file is not None:
             os.close(self._file)
@@ -95,12 +138,12 @@ class Audit:
                 return
             del self._refused[group, rule]
             if oldest.count > REFUSALS + 1:
-                line = dict.fromkeys(_FIELDS) | {"group": group, "verdict": "deny", "rule": rule}
-                self._append(line | {"folded": oldest.count - REFUSALS - 1}, time.time() if now is None else now)
+                moment = time.time() if now is None else now
+                line = {"ts": _moment(moment)} | dict.fromkeys(_FIELDS) | {"group": group, "verdict": "deny"}
+                self._append(line | {"rule": rule, "folded": oldest.count - REFUSALS - 1}, moment)
 
-    def _append(self, line: dict[str, Any], now: float) -> None:
-        line["host"], line["path"] = _clean(line["host"]), _clean(line["path"])
-        line = {"ts": rfc3339(datetime.fromtimestamp(now, UTC)), **line}
+    def _append(self, line: dict[str, Any], now: float) -> bool:
+        """Whether the disk took it."""
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:
             file = self._open(now)
@@ -110,11 +153,15 @@ class Audit:
             self._torn = written < len(data)
             if self._torn:
                 raise OSError("the disk took a part of a line alone")
-            self._failing = False
         except OSError as error:
             if not self._failing:
                 self._failing = True
-                log.error("the gateway's audit cannot be written, requests go on without it: %s", error)
+                log.error("the gateway's audit cannot be written, nothing is let through until it can: %s", error)
+            return False
+        self._failing = False
+        if self._owed:
+            self._pay(now)
+        return True
 
     def _open(self, now: float) -> int:
         """The file to write to: a new one each day, and when one is full, or gone."""
@@ -160,6 +207,16 @@ class _Refusals:
     count: int = 0
 
 
+def _line(entry: Entry, now: float) -> dict[str, Any]:
+    line = {"ts": _moment(now)} | {name: getattr(entry, name) for name in _FIELDS}
+    line["host"], line["path"] = _clean(entry.host), _clean(entry.path)
+    return line
+
+
+def _moment(now: float) -> str:
+    return rfc3339(datetime.fromtimestamp(now, UTC))
+
+
 def _clean(text: str | None) -> str | None:
     if not text:
         return text
@@ -174,8 +231,16 @@ def files(directory: Path) -> list[Path]:
 
 
 def read(directory: Path, group: str | None = None, since: datetime | None = None) -> Iterator[dict[str, Any]]:
-    """Entries in the order in which they were written; one with `folded` stands for so many more refusals. A line that
-    is not whole is left out."""
+    """Entries in the order in which they were written, then what is under way; one with `folded` stands for so many
+    more refusals. A line that is not whole is left out."""
+    for line in _written(directory, since):
+        if group is None or line.get("group") == group:
+            moment = moment_of(str(line.get("ts")))
+            if since is None or (moment is not None and moment >= since):
+                yield line
+
+
+def _written(directory: Path, since: datetime | None) -> Iterator[dict[str, Any]]:
     for path in files(directory):
         if since is not None and path.stat().st_mtime < since.timestamp():
             continue
@@ -185,11 +250,9 @@ def read(directory: Path, group: str | None = None, since: datetime | None = Non
                     line = json.loads(text)
                 except ValueError:
                     continue
-                if not isinstance(line, dict) or (group is not None and line.get("group") != group):
-                    continue
-                moment = moment_of(str(line.get("ts")))
-                if since is None or (moment is not None and moment >= since):
+                if isinstance(line, dict):
                     yield line
+    yield from underway.read(directory / _UNDER_WAY)
 
 
 def since(text: str, now: datetime) -> datetime | None:

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from clawd.trust import Role
 
-# What a run's token looks like, alone or inside a placeholder of a vendor's shape, in text and in bytes.
+# What a run's token looks like, alone or inside a placeholder of a vendor's shape.
 TOKEN = re.compile(r"claw-[A-Za-z0-9_-]{43}")
-TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
 TOKEN_LENGTH = 48
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from clawd.config.secrets import Secret
 from clawd.errors import ConfigError
+from clawd.gateway.apart import SECONDS, Apart
 from clawd.gateway.refusal import Refusal
 
-_SECONDS = 5.0
 # Reading a small file of these costs less than a thread does, and never waits for a network.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"})
 
@@ -20,8 +19,7 @@ class Credentials:
     """One for an event loop."""
 
     def __init__(self) -> None:
-        # One for each: a file server that hangs keeps no others waiting, and no more than one thread of its own.
-        self._threads: dict[Secret, ThreadPoolExecutor] = {}
+        self._apart = Apart()
         self._local: dict[Secret, bool] = {}
 
     async def reveal(self, reference: Secret) -> str:
@@ -29,16 +27,12 @@ class Credentials:
         try:
             if reference.kind != "file" or self._local.get(reference):
                 return reference.reveal()
-            thread = self._threads.setdefault(reference, ThreadPoolExecutor(1, "credential"))
-            async with asyncio.timeout(_SECONDS):
-                value, self._local[reference] = await asyncio.get_running_loop().run_in_executor(
-                    thread, _read, reference
-                )
+            value, self._local[reference] = await self._apart(reference, partial(_read, reference))
             return value
         except ConfigError as error:
             raise Refusal("no_credential", error.message, 503, hint=error.hint) from error
         except TimeoutError as error:
-            message = f"the secret {reference} was not read within {_SECONDS:.0f} s"
+            message = f"the secret {reference} was not read within {SECONDS:.0f} s"
             raise Refusal("no_credential", message, 503, hint="is its file on a network that is down?") from error
 
 

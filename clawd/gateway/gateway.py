@@ -55,7 +55,10 @@ class _Asked:
     caller: Caller
     entry: Entry
     tunnel: Target | None
+    since: float
+    written: bool = False
     exchange: Exchange | None = None
+    begun: int | None = None  # once it was let through, what the audit knows it by
 
 
 class Gateway:
@@ -82,9 +85,10 @@ class Gateway:
     async def serve(self, request: web.BaseRequest, caller: Caller, inner: Inner) -> web.StreamResponse:
         """A request of a run's socket that is none of the host's own. `inner` makes the HTTP protocol of a connection
         that a tunnel becomes, whose requests go to the given handler."""
+        asked = self._asked(request, caller)
         if request.method == "CONNECT":
-            return await self._tunnel(request, caller, inner)
-        return await self._audited(request, caller, None)
+            return await self._audited(asked, lambda asked: self._tunnel(asked, inner))
+        return await self._audited(asked, self._request)
 
     def unread(self, caller: Caller, status: int, rule: str) -> None:
         """Something was refused before it was a request: it has a line, too."""
@@ -98,12 +102,12 @@ class Gateway:
 
     # ---- one request, and its line in the audit
 
-    async def _audited(self, request: web.BaseRequest, caller: Caller, tunnel: Target | None) -> web.StreamResponse:
-        begun = self._clock.monotonic()
-        asked = _Asked(request, caller, Entry(caller.group, caller.run, method=request.method), tunnel)
+    async def _audited(
+        self, asked: _Asked, doing: Callable[[_Asked], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
         try:
             try:
-                return await self._relayed(asked, self._judge(asked))
+                return await doing(asked)
             except ClawdError as error:
                 raise _unavailable(error) from error
         except Refusal as refusal:
@@ -115,58 +119,48 @@ class Gateway:
             asked.entry.rule = "aborted"
             raise
         except Exception:
-            log.exception("run %s: a request was not served, by a defect of clawd", caller.run)
+            log.exception("run %s: a request was not served, by a defect of clawd", asked.caller.run)
             return self._refused(asked, Refusal("defect", "clawd has a defect here; its log says more", 500))
         finally:
-            asked.entry.ms = round((self._clock.monotonic() - begun) * 1000, 2)
-            self._audit.write(asked.entry)
+            self._write(asked)
 
-    async def _inside(self, request: web.BaseRequest, caller: Caller, tunnel: Target) -> web.StreamResponse:
-        """A request inside of a tunnel: judged anew."""
-        return await self._audited(request, caller, tunnel)
+    def _write(self, asked: _Asked) -> None:
+        """Once."""
+        if not asked.written:
+            asked.written = True
+            asked.entry.ms = round((self._clock.monotonic() - asked.since) * 1000, 2)
+            self._audit.write(asked.entry, asked.begun)
 
-    async def _tunnel(self, request: web.BaseRequest, caller: Caller, inner: Inner) -> web.StreamResponse:
-        """CONNECT. Its line is written once it stands; each request inside has its own."""
-        begun = self._clock.monotonic()
-        asked = _Asked(request, caller, Entry(caller.group, caller.run, method="CONNECT"), None)
-        entry = asked.entry
-        written = False
+    def _asked(self, request: web.BaseRequest, caller: Caller, tunnel: Target | None = None) -> _Asked:
+        return _Asked(
+            request, caller, Entry(caller.group, caller.run, method=request.method), tunnel, self._clock.monotonic()
+        )
 
-        def write() -> None:
-            nonlocal written
-            if not written:
-                written = True
-                entry.ms = round((self._clock.monotonic() - begun) * 1000, 2)
-                self._audit.write(entry)
+    async def _request(self, asked: _Asked) -> web.StreamResponse:
+        return await self._relayed(asked, self._judge(asked))
+
+    async def _tunnel(self, asked: _Asked, inner: Inner) -> web.StreamResponse:
+        """CONNECT. Its line is written once it stands; each request inside is judged anew, and has its own."""
+        to, entry = self._judge(asked), asked.entry
+        where = Target("tunnel", scheme="https", host=to.host, port=to.port)
+
+        async def inside(request: web.BaseRequest) -> web.StreamResponse:
+            return await self._audited(self._asked(request, asked.caller, where), self._request)
 
         def stands(handler: Handler) -> asyncio.BaseProtocol:
-            write()
+            self._write(asked)
             return inner(handler)
 
+        context = await asyncio.to_thread(self._certificates.context, to.host)
+        entry.status = 200
         try:
-            try:
-                to = self._judge(asked)
-                host = to.host
-                where = Target("tunnel", scheme="https", host=host, port=to.port)
-                context = await asyncio.to_thread(self._certificates.context, host)
-                entry.status = 200
-                response = await tunnel(request, host, context, stands, lambda each: self._inside(each, caller, where))
-            except ClawdError as error:
-                raise _unavailable(error) from error
-            except Malformed as error:
-                raise Refusal(error.rule, error.message, 400, close=True) from error
-            if not written:
-                entry.status = response.status
-                if response.status != 200:
-                    entry.verdict, entry.rule = "deny", _TUNNEL_RULES.get(response.status, "malformed")
-            return response
-        except Refusal as refusal:
-            return self._refused(asked, refusal)
-        except asyncio.CancelledError:
-            entry.rule = "aborted"
-            raise
-        finally:
-            write()
+            response = await tunnel(asked.request, to.host, context, stands, inside)
+        except Malformed as error:
+            raise Refusal(error.rule, error.message, 400, close=True) from error
+        entry.status = response.status
+        if response.status != 200:
+            entry.verdict, entry.rule = "deny", _TUNNEL_RULES.get(response.status, "malformed")
+        return response
 
     def _refused(self, asked: _Asked, refusal: Refusal) -> web.StreamResponse:
         entry, caller = asked.entry, asked.caller
@@ -249,8 +243,9 @@ class Gateway:
         url = URL.build(scheme=to.scheme, host=to.host, port=to.port, path=to.path, query_string=query, encoded=True)
         limits = service.limits
         deadline = Deadline(limits.idle_s or IDLE_S, limits.total_s or TOTAL_S)
-        client = await self._upstreams.client(caller.group, to)
         asked.entry.verdict = "allow"
+        asked.begun = self._audit.begin(asked.entry)
+        client = await self._upstreams.client(caller.group, to)
         exchange = asked.exchange = Exchange(
             request, caller, to, asked.entry, meter, deadline, client.session, url, fields, forms
         )

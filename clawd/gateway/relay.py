@@ -86,7 +86,8 @@ class Body:
         self.waiting = self.complete = False
 
     async def whole(self) -> bytes:
-        if self._content.is_eof() and not self._continues:  # it came with its head: most do
+        came = self._content.is_eof() and self._content.exception() is None
+        if came and not self._continues:  # with its head: most do
             data = self._content.read_nowait()
             self._exchange.sent(len(data))
             self._tokens.check(data)
@@ -144,9 +145,7 @@ async def relay(exchange: Exchange) -> web.StreamResponse:
         response = await exchange.session.request(
             request.method, exchange.url, headers=exchange.headers, data=data, allow_redirects=False, middlewares=()
         )
-    except (Refusal, Aborted):
-        raise
-    except Exception as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:
         raise (body.problem if body is not None else None) or failure(exchange, error) from error
     except asyncio.CancelledError:
         if exchange.deadline.expired and body is not None and body.waiting:

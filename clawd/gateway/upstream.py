@@ -25,6 +25,7 @@ from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
 from clawd.config import grammar
 from clawd.config.grammar import Scheme
 from clawd.files import plain
+from clawd.gateway.apart import Apart
 from clawd.gateway.policy import Destination, Granted
 from clawd.gateway.refusal import Refusal
 
@@ -75,7 +76,8 @@ class Upstreams:
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
         self._clients: dict[tuple[str, str, Scheme], Client] = {}
-        self._roots: dict[tuple[str | None, float], ssl.SSLContext] = {}
+        self._roots: dict[str | None, tuple[int, ssl.SSLContext]] = {}
+        self._apart = Apart()
 
     async def client(self, group: str, destination: Destination) -> Client:
         """For one request, which leaves it. Raises Refusal when the service's `ca` cannot be read, or the destination
@@ -127,11 +129,7 @@ class Upstreams:
     async def _context(self, service: Granted) -> ssl.SSLContext:
         """What upstreams are verified with: the roots of this machine, and the service's own."""
         try:
-            changed = (await asyncio.to_thread(Path(service.ca).expanduser().stat)).st_mtime if service.ca else 0.0
-            key = (service.ca, changed)
-            if key not in self._roots:
-                self._roots[key] = await asyncio.to_thread(_verifying, service.ca)
-            return self._roots[key]
+            return await self._apart(service.ca, partial(self._verifying, service.ca))
         except (OSError, ssl.SSLError) as error:
             raise Refusal(
                 "upstream_certificate",
@@ -139,6 +137,15 @@ class Upstreams:
                 502,
                 hint=f"mend [services.{service.name}] ca",
             ) from error
+
+    def _verifying(self, ca: str | None) -> ssl.SSLContext:
+        """Made anew when the file has changed. In a thread."""
+        changed = Path(ca).expanduser().stat().st_mtime_ns if ca is not None else 0
+        made, context = self._roots.get(ca, (None, None))
+        if context is None or made != changed:
+            context = _verifying(ca)
+            self._roots[ca] = changed, context
+        return context
 
     async def close(self) -> None:
         clients, self._clients = list(self._clients.values()), {}

@@ -36,7 +36,6 @@ def mounts(home: Home) -> Iterator[Finding]:
         level = "error" if any(asked.values()) else "warn"
         yield finding("mounts", level, f"no group has a mount: {problem.message}", problem.hint)
     found = [] if problem else [*_roots(home)]
-    left = MOST_FILES
     for group, wanted in asked.items() if problem is None else ():
         command = f"edit {home.group(group).config_file}"
         for mount in wanted:
@@ -47,7 +46,7 @@ def mounts(home: Home) -> Iterator[Finding]:
                 continue
             if verdict.mode != mount.mode:
                 found.append(finding("mounts", "warn", f"{what} is read-only: {verdict.reason}", command))
-            found += _inside(what, verdict, left)
+            found += _inside(what, verdict)
     yield from found
     if problem is None and not found:
         yield finding("mounts", "ok", "the mount allowlist is sound, and every mount is shown")
@@ -64,12 +63,12 @@ def _roots(home: Home) -> Iterator[Finding]:
             yield finding("mounts", "warn", message, f"edit {file}")
 
 
-def _inside(what: str, verdict: Verdict, most: int) -> Iterator[Finding]:
+def _inside(what: str, verdict: Verdict) -> Iterator[Finding]:
     """What a look at the names in a mount tells. Its secrets are refused by the path that is asked for alone."""
     tree = Path(verdict.real)
     secrets, linked, runs, raised = (list[str]() for _ in range(4))
     with suppress(UnsafePath):  # too deep to be looked at whole
-        for path, status in islice(walk_beneath(tree), most):
+        for path, status in islice(walk_beneath(tree), MOST_FILES):
             if forbidden.secret(Path(path)) and "/.git/" not in f"/{path}":
                 secrets.append(path)
             if status.st_nlink > 1:

@@ -319,14 +319,6 @@ def _it(each: Found, found: Found) -> str:
     return "it" if each is found else f"the link {each.real}"
 
 
-def _any_within(found: Found, places: Iterable[Path]) -> bool:
-    for place in places:
-        with suppress(OSError):
-            if found.real.is_relative_to(place.resolve()) or identity(place.stat()) in found.ids:
-                return True
-    return False
-
-
 def _allowed(verdict: Verdict, found: Found, wanted: bool, role: Role, ground: _Ground) -> Verdict:
     """What the allowlist gives: the deepest root decides, and one that lies inside cannot be written from outside."""
     around = [(root, at) for root, at in ground.roots if at.own in found.ids]

@@ -182,7 +182,8 @@ class Counter:
             raise
         if claim is None:
             run.blocked = bool(run.live)
-            run.maybe = run.maybe or not (run.blocked or await self._dispatcher.runs.fits(run))
+            if not run.blocked and not await self._dispatcher.runs.fits(run):
+                run.maybe = True  # only now: a turn that came while that was seen has said so too
             return None
         faults.passing("claimed")
         if claim.more:

@@ -32,12 +32,12 @@ class Executor:
         has not fallen. Raises SandboxUnavailable."""
         run, token = await self._run(group), new_token()
         assert run.sandbox is not None
-        if run.left_out:
-            told = "".join(f"clawd: {sentence}\n" for sentence in run.left_out).encode()
-            with suppress(OSError):
-                await anyio.to_thread.run_sync(os.write, streams[2], told)
         run.exec_count += 1
         try:
+            if run.left_out:
+                told = "".join(f"clawd: {sentence}\n" for sentence in run.left_out).encode()
+                with suppress(OSError):
+                    await anyio.to_thread.run_sync(os.write, streams[2], told)
             await self._dispatcher.runs.thaw(run)
             await self._dispatcher.runs.trust(run)
             tree = await self._ledger.do(lambda tx: groups.get(tx, group).authority)

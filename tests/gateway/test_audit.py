@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from clawd.config.home import Home
+from clawd.errors import StorageError
 from clawd.gateway import audit
 from clawd.gateway.audit import Audit, Entry, read, since
+from clawd.gateway.underway import SLOT
 from clawd.log import redactor
 
 from .conftest import Stage
@@ -135,6 +137,52 @@ def test_lines_outlive_a_kill(tmp_path: Path) -> None:
         file.write(b'{"ts": "2026-')  # what a kill in the middle leaves
     Audit(tmp_path, 30).write(entry(path="/next"))
     assert [line["path"] for line in read(tmp_path)] == ["/kept", "/next"]
+
+
+def test_what_a_crash_cuts_off_has_its_line(tmp_path: Path) -> None:
+    made = Audit(tmp_path, 30)
+    first, second = entry(path="/first"), entry(path="/second")
+    begun = made.begin(first), made.begin(second)
+    assert [(line["path"], line["rule"]) for line in read(tmp_path)] == [
+        ("/first", "under_way"),
+        ("/second", "under_way"),
+    ]
+    made.write(second, begun[1])
+    assert [(line["path"], line["rule"]) for line in read(tmp_path)] == [
+        ("/second", "granted"),
+        ("/first", "under_way"),
+    ]
+    after = Audit(tmp_path, 30)  # as if the first had been killed
+    for name in ("/a", "/b"):
+        after.write(entry(path=name), after.begin(entry(path=name)))
+    lines = [(line["path"], line["rule"]) for line in read(tmp_path)]
+    assert lines == [("/second", "granted"), ("/first", "interrupted"), ("/a", "granted"), ("/b", "granted")]
+    slots = (tmp_path / "under-way").stat()
+    assert slots.st_size == 2 * SLOT and stat.S_IMODE(slots.st_mode) == 0o600
+
+
+def test_while_no_line_can_be_written_nothing_is_let_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Audit(tmp_path, 30)
+    begun = made.begin(entry(path="/sent"))
+
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit.os, "write", full)
+        made.write(entry(path="/sent"), begun)
+        with pytest.raises(StorageError, match="the gateway's audit cannot be written"):
+            made.begin(entry())
+        assert [(line["path"], line["rule"]) for line in read(tmp_path)] == [("/sent", "granted")]
+        made.write(entry("unavailable"))
+        assert [line["path"] for line in read(tmp_path)] == ["/sent"]
+    made.write(entry("unavailable"))  # each refusal tries again
+    made.write(entry(path="/next"), made.begin(entry(path="/next")))
+    assert [(line["path"], line["rule"]) for line in read(tmp_path)] == [
+        ("/v1", "unavailable"),
+        ("/sent", "granted"),
+        ("/next", "granted"),
+    ]
 
 
 @pytest.mark.parametrize(

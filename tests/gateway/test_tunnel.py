@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import ssl
-import time
 import warnings
 from contextlib import suppress
 from functools import partial
@@ -152,7 +151,7 @@ async def test_who_leaves_ends_what_was_asked() -> None:
 
 
 async def test_an_idle_one_ends_and_a_busy_one_does_not() -> None:
-    async with stand(Patience(head=0.2, body=0.2, idle=0.2)) as made:
+    async with stand(Patience(head=0.5, body=0.5, idle=0.5)) as made:
 
         def idle() -> None:
             with made.open() as inside:
@@ -169,7 +168,7 @@ async def test_an_idle_one_ends_and_a_busy_one_does_not() -> None:
         async with anyio.create_task_group() as group:
 
             async def later() -> None:
-                await anyio.sleep(1)  # five times what an idle one has
+                await anyio.sleep(2.5)  # five times what an idle one has
                 made.release.set()
 
             group.start_soon(later)
@@ -185,11 +184,9 @@ async def test_a_server_that_leaves_takes_its_tunnels_along(busy: bool) -> None:
             if busy:
                 await run(inside.sendall, get("/held"))
                 await run(inside.recv, 1000)
-            began = time.monotonic()
-            await stop(made)
+            with anyio.fail_after(60):  # it waits for what is being done, and for nobody's goodbye
+                await stop(made, 0.5 if busy else 600.0)
             await until(lambda: not made.http.connections and made.ended == ([] if busy else [200]))
-            # It waits for what is being done, and for nobody's goodbye.
-            assert busy or time.monotonic() - began < 2.0
             await until(lambda: made.left == busy)
             assert await run(rest, inside) == b""
 

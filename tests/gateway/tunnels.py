@@ -162,11 +162,11 @@ async def stand(patience: Patience | None = None) -> AsyncIterator[Stand]:
         shutil.rmtree(root)
 
 
-async def stop(made: Stand) -> None:
-    """As the run's socket is stopped."""
+async def stop(made: Stand, seconds: float = 2.0) -> None:
+    """As the run's socket is stopped; what is being done has so many seconds."""
     made.server.close()
     made.http.pre_shutdown()
-    await made.http.shutdown(2.0)
+    await made.http.shutdown(seconds)
 
 
 async def until(condition: object, seconds: float = 30) -> None:

@@ -23,7 +23,7 @@ from .conftest import eventually
 pytestmark = pytest.mark.anyio
 
 run = anyio.to_thread.run_sync
-SHORT, LONG = 0.2, 600.0
+SHORT, LONG = 0.5, 600.0
 
 
 class Stand:
@@ -110,7 +110,8 @@ async def test_a_head_comes_whole_in_time() -> None:
         def slow(client: socket.socket) -> None:
             client.sendall(post("/a", 0) + b"GET /b HTTP")
             assert answer(client) == (200, b"")
-            client.sendall(b"/1.1")  # what was behind the first counts from here on
+            with suppress(BrokenPipeError):  # where we were slower than that
+                client.sendall(b"/1.1")  # what was behind the first counts from here on
             data = all_of(client)
             assert data.startswith(b"HTTP/1.1 408 ") and b'"error":"too_slow"' in data
 

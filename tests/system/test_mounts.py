@@ -141,6 +141,9 @@ def test_a_refused_mount_is_told_once_and_the_turn_goes_on(lent: Lent) -> None:
     shutil.rmtree(good)
     assert ground.sh("ls /mnt") == "bad"
     assert "it does not exist" in lent.notices()[-1]
+    ground.write("groups/main/group.toml", "[[mounts")
+    assert ground.sh("ls /mnt 2>/dev/null; echo done") == "done"
+    assert "grants and mounts" in lent.notices()[-1]
 
 
 def test_an_allowlist_that_others_can_write_to_gives_nothing_and_is_told(lent: Lent) -> None:

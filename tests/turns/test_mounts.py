@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from itertools import count
 from pathlib import Path
 
+import anyio
 import pytest
 
 from clawd.config.group import Mount as Asked
 from clawd.errors import SandboxUnavailable
-from clawd.model import Authority
+from clawd.model import Authority, Final
 from clawd.sandbox.mounts import Mounts
 from clawd.sandbox.protocol import Exchanged, RunSpec
 from clawd.trust import Role
@@ -44,11 +47,6 @@ class Lent:
 
 def modes(box: Box) -> list[bool]:
     return [mount.writable for mount in box.spec.mounts]
-
-
-async def notices(ground: Ground) -> list[str]:
-    rows = await ground.ledger.do(lambda tx: tx.all("SELECT text FROM delivery WHERE kind = 'notice' ORDER BY id"))
-    return [row["text"] for row in rows]
 
 
 async def test_a_sandbox_is_kept_while_nothing_changes_and_replaced_when_it_does(tmp_path: Path) -> None:
@@ -90,7 +88,7 @@ async def test_what_was_exchanged_while_it_was_made_is_told_and_the_turn_goes_on
         Lent(ground, tmp_path)
         await ground.recorded(await ground.accept())
         assert [modes(box) for box in ground.backend.boxes] == [[]]
-        [told] = await notices(ground)
+        [told] = await ground.notices()
         assert "was exchanged" in told and "/mnt/code" in told
         await ground.recorded(await ground.accept())
         assert [modes(box) for box in ground.backend.boxes] == [[], [True]], "it is tried again"
@@ -107,7 +105,7 @@ async def test_what_vanished_while_it_was_made_is_left_out(tmp_path: Path) -> No
     async with opened(tmp_path, backend=Late()) as ground:
         Lent(ground, tmp_path)
         await ground.recorded(await ground.accept())
-        [told] = await notices(ground)
+        [told] = await ground.notices()
         assert "does not exist" in told and [modes(box) for box in ground.backend.boxes] == [[]]
 
 
@@ -117,7 +115,7 @@ async def test_an_allowlist_that_counts_for_nothing_is_told_to_the_owner_too(tmp
         (tmp_path / "lists" / "mounts.toml").unlink()
         await ground.recorded(await ground.accept())
         assert "no group has a mount" in lent.told[0]
-        assert "no mount allowlist" in (await notices(ground))[0]
+        assert "no mount allowlist" in (await ground.notices())[0]
 
 
 async def test_a_sandbox_that_writes_is_lent_to_no_lower_role(tmp_path: Path) -> None:
@@ -130,3 +128,27 @@ async def test_a_sandbox_that_writes_is_lent_to_no_lower_role(tmp_path: Path) ->
         assert run.spec.mounts == given.mounts and run.spec.within == Authority(Role.OWNER, 0.2)
         await ground.offer(run)
         assert await ground.dispatcher.runs.fits(run)
+
+
+async def test_a_turn_that_comes_while_mounts_are_looked_at_is_not_missed(tmp_path: Path) -> None:
+    async with opened(tmp_path, workers=0) as ground:
+        lent = Lent(ground, tmp_path)
+        await ground.accept()
+        run = await ground.run()
+        lease, _ = await ground.offer(run)
+        await ground.counter.final(lease, Final("a reply"))
+        looks, looking, seen = count(1), threading.Event(), threading.Event()
+
+        def groups() -> list[str]:
+            if next(looks) == 2:  # nothing was there to be claimed
+                looking.set()
+                seen.wait(60)
+            return ["main"]
+
+        lent.mounts.groups = groups
+        run.nudge()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ground.offer, run)
+            await ground.until(looking.is_set)
+            await ground.accept()
+            seen.set()
