@@ -2,20 +2,26 @@
 
 An Engine that answers is used. Else, as root on Debian, one is installed and a `dockerd` of our own started
 (`tests/dockerd.py`). Where there can be none, the tests that need one are told as NOT RUN at the end, with the reason;
-with CLAWD_TESTS_NEED_ENGINE=1 they fail. It is made ready before the first test, for it may take minutes.
+with CLAWD_TESTS_NEED_ENGINE=1 they fail. It is made ready before the first test, for it may take minutes; by
+`python -m tests.engine` without any test.
+
+Two test processes (`make test`) use one Engine: the first that comes makes it ready, the last that goes ends it. What
+stops or kills an Engine has a second one, and all of that runs in one process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -47,13 +53,17 @@ class Provider:
         self.caller = {name: os.environ.pop(name) for name in _OURS if name in os.environ}
         self.found: Engine | str = ""
         self.dockerd: Dockerd | None = None
+        self.second: Dockerd | None = None
 
     def get(self, say: Say = lambda line: None) -> Engine | str:
         """The Engine, or why there is none."""
         if not self.found:
             try:
-                host = self._host(say)
-                self.found = Engine(host, _image(host, say))
+                CACHE.mkdir(parents=True, exist_ok=True)
+                with (CACHE / "preparing").open("w") as alone:
+                    fcntl.flock(alone, fcntl.LOCK_EX)
+                    host = self._host(say)
+                    self.found = Engine(host, _image(host, say))
             except (Unavailable, ClawdError, OSError, subprocess.SubprocessError) as error:
                 self.found = str(error)
         return self.found
@@ -80,24 +90,27 @@ class Provider:
         return ""
 
     def mine(self) -> tuple[Engine, Dockerd]:
-        """An Engine that a test may stop and kill: the one that was started here, else a second one, with the same
-        image. Raises Unavailable."""
+        """An Engine that a test may stop and kill, with the same image: a second one, for others use the first.
+        Raises Unavailable."""
         found = self.get()
         if isinstance(found, str):
             raise Unavailable(found)
-        if self.dockerd is None:
+        if self.second is None:
             if os.geteuid() != 0 or not shutil.which("dockerd"):
                 raise Unavailable("only root can start a second one here, where docker.io is installed")
-            self.dockerd = Dockerd(CACHE.with_name("second"))
-            self.dockerd.start(lambda line: None)
-            with contextlib.closing(client(found.host)) as one, contextlib.closing(client(self.dockerd.host)) as other:
-                if found.image not in {tag for each in other.images.list() for tag in each.tags}:
-                    other.images.load(one.images.get(found.image).save(named=found.image))
-        return Engine(self.dockerd.host, found.image), self.dockerd
+            second = Dockerd(CACHE.with_name("second"))
+            second.start(lambda line: None)
+            with contextlib.closing(client(found.host)) as one, contextlib.closing(client(second.host)) as other:
+                theirs = one.images.get(found.image)
+                if theirs.id not in {each.id for each in other.images.list(found.image)}:
+                    other.images.load(theirs.save(named=found.image))
+            self.second = second
+        return Engine(self.second.host, found.image), self.second
 
     def end(self) -> None:
-        if self.dockerd is not None:
-            self.dockerd.stop()
+        for each in (self.second, self.dockerd):
+            if each is not None:
+                each.stop()
 
 
 def _install(packages: list[str], say: Say) -> None:
@@ -164,7 +177,8 @@ _provider = pytest.StashKey[Provider]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: needs a Docker Engine")
-    config.stash[_provider] = Provider()
+    if config.getoption("dist", "no") == "no":  # else the tests run in other processes, which come here too
+        config.stash[_provider] = Provider()
     # A run that is ended ends what it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -175,17 +189,20 @@ def _needs_engine(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    if not session.config.option.collectonly and any(map(_needs_engine, session.items)):
+    provider = session.config.stash.get(_provider, None)
+    if provider and not session.config.option.collectonly and any(map(_needs_engine, session.items)):
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-        session.config.stash[_provider].get(lambda line: reporter.write_line(line) if reporter else None)
+        provider.get(lambda line: reporter.write_line(line) if reporter else None)
+
+
+def _missing(why: object) -> NoReturn:
+    (pytest.fail if os.environ.get(NEEDED) == "1" else pytest.skip)(f"{NOT_RUN}{why}")
 
 
 @pytest.fixture(scope="session")
-def engine(pytestconfig: pytest.Config) -> Iterator[Engine]:
+def engine(pytestconfig: pytest.Config) -> Engine:
     found = pytestconfig.stash[_provider].get()
-    if isinstance(found, str):
-        (pytest.fail if os.environ.get(NEEDED) == "1" else pytest.skip)(f"{NOT_RUN}{found}")
-    yield found
+    return found if isinstance(found, Engine) else _missing(found)
 
 
 @pytest.fixture
@@ -194,19 +211,27 @@ def dockerd(engine: Engine, pytestconfig: pytest.Config) -> Iterator[Dockerd]:
     try:
         _, ours = pytestconfig.stash[_provider].mine()
     except Unavailable as error:
-        (pytest.fail if os.environ.get(NEEDED) == "1" else pytest.skip)(f"{NOT_RUN}{error}")
+        _missing(error)
     ours.again()
     yield ours
     ours.again()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    session.config.stash[_provider].end()
+    if provider := session.config.stash.get(_provider, None):
+        provider.end()
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    found = config.stash[_provider].found
-    missed = [each for each in terminalreporter.stats.get("skipped", ()) if NOT_RUN in str(each.longrepr)]
-    if missed and isinstance(found, str):
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    told = [str(each.longrepr) for each in terminalreporter.stats.get("skipped", ())]
+    if missed := [text for text in told if NOT_RUN in text]:
+        why = missed[0].partition(NOT_RUN)[2].rstrip("')")
         terminalreporter.section("NOT RUN")
-        terminalreporter.write_line(f"{len(missed)} container tests were NOT RUN: {NOT_RUN}{found}")
+        terminalreporter.write_line(f"{len(missed)} container tests were NOT RUN: {NOT_RUN}{why}")
+
+
+if __name__ == "__main__":
+    provider = Provider()
+    found = provider.get(lambda line: print(line, flush=True))  # noqa: T201
+    provider.end()
+    sys.exit(0 if isinstance(found, Engine) else f"{NOT_RUN}{found}")

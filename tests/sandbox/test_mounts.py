@@ -695,10 +695,11 @@ def test_a_second_mount_of_a_place_is_still_that_place(machine: Machine) -> None
     wanted = {"home": "forbidden", "keys": "secret", "inner": "allowed", "kernel": "pseudo"}
     wanted |= {"app": "submount", "app/src": "allowed", ".": "forbidden", "tokenizer-docs": "allowed"}
     wanted |= {"above": "forbidden", "above/clawd": "forbidden"}
-    loop = f'for p in {" ".join(wanted)}; do "$@" mounts check --json {me}/code/$p; echo; done'
-    line = ["unshare", "--mount", "sh", "-c", f"{binds} && {loop}", "sh", sys.executable, "-m", "clawd"]
+    ask = "from clawd.cli.main import run; import sys; home, *paths = sys.argv[1:]\n"
+    ask += "for path in paths: run(['--home', home, 'mounts', 'check', '--json', path]); print(flush=True)"
+    line = ["unshare", "--mount", "sh", "-c", f'{binds} && "$@"', "sh", sys.executable, "-c", ask]
     done = subprocess.run(
-        [*line, "--home", str(machine.home.root)],
+        [*line, str(machine.home.root), *(f"{me}/code/{name}" for name in wanted)],
         capture_output=True,
         text=True,
         timeout=120,

@@ -91,8 +91,11 @@ class Home:
         file = self.layout.config_file
         # what is stopped leaves nothing: that containers are kept has tests of its own
         docker = f'backend = "docker"\nimage = "{self.engine.image}"\nkeep = false' if self.engine else ""
-        file.write_text(f"{text}[sandbox]\n{docker or NO_DOCKER}\n{sandbox}\n{more}\n")
-        file.chmod(0o600)
+        new, owner = file.with_name("config.new"), self.root.stat()  # a daemon may read it just now
+        new.write_text(f"{text}[sandbox]\n{docker or NO_DOCKER}\n{sandbox}\n{more}\n")
+        new.chmod(0o600)
+        os.chown(new, owner.st_uid, owner.st_gid)
+        new.replace(file)
 
     def script(self, *steps: dict[str, Any], sandbox: str = "", more: str = "") -> None:
         """Use the engine `scripted` with these steps."""
