@@ -64,8 +64,8 @@ def _place(directory: Path) -> str | None:
 
 def _place_bundle(directory: Path, bundle: bytes) -> None:
     """The certificates, and what has wget read them."""
-    write_atomic(directory / WGETRC, environment.WGETRC.encode(), 0o644)
     write_atomic(directory / BUNDLE, bundle, 0o644)
+    write_atomic(directory / WGETRC, environment.WGETRC.encode(), 0o644)
 
 
 def _asked(spec: RunSpec) -> dict[str, Any]:
