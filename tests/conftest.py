@@ -41,6 +41,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: ranks[item.nodeid.partition("::")[0]])
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Iterator[Any]:
+    """What a test printed or logged may hold what cannot go from one process to the other as it is."""
+    return sendable((yield))
+
+
+def sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: sendable(each) for key, each in value.items()}
+    return type(value)(map(sendable, value)) if isinstance(value, list | tuple) else value
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
