@@ -18,7 +18,7 @@ chat: .venv/.runtime config.toml
 	fi
 
 test: .venv/.dev
-	@$(bin)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(bin)/python -m pytest
 
 # Half an hour of random kills; `make test` has two minutes of it.
 soak: .venv/.dev

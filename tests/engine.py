@@ -5,8 +5,8 @@ An Engine that answers is used. Else, as root on Debian, one is installed and a 
 with CLAWD_TESTS_NEED_ENGINE=1 they fail. It is made ready before the first test, for it may take minutes; by
 `python -m tests.engine` without any test.
 
-Two test processes (`make test`) use one Engine: the first that comes makes it ready, the last that goes ends it. What
-stops or kills an Engine has a second one, and all of that runs in one process.
+Test runs side by side use one Engine: the first that comes makes it ready, the last that goes ends it. What stops or
+kills an Engine has a second one.
 """
 
 from __future__ import annotations
