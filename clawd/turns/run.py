@@ -63,6 +63,7 @@ class Run:
     commands: dict[str, Command] = field(default_factory=dict)  # those of `exec` that run, by the hash of their token
     tainting: anyio.Lock = field(default_factory=anyio.Lock)
     refused: tuple[str, ...] = ()  # files of the group that are not shown, and why
+    untrusted: tuple[str, ...] = ()  # why its clients have no certificates to trust
     left_out: tuple[str, ...] = ()  # directories of the host that its group asks for and does not have, and why
     lost: tuple[Exchanged, ...] = ()  # those that were exchanged while it was made
     work: str | None = None  # which directory `work/` was when it was mounted

@@ -329,21 +329,22 @@ class Runs:
 
     async def trust(self, run: Run) -> None:
         """Give the run the certificates that its clients trust, once its group has a use for them. One that cannot be
-        given is told, and leaves it without."""
+        given leaves it without, which `render` tells."""
         if run.trusts:
             return
         try:
             if (bundle := await self._bundle(run.group)) is not None:
                 await anyio.to_thread.run_sync(_place_bundle, run.spec.socket_directory, bundle)
-                run.trusts = True
+                run.trusts, run.untrusted = True, ()
         except (StorageError, OSError) as error:
             log.error("the certificates for group %s cannot be given to its sandbox: %s", run.group, error)
+            run.untrusted = (f"Services cannot be reached over TLS, for the certificates cannot be written: {error}",)
 
     def render(self, run: Run) -> list[str]:
         """Renew what the agent is shown. Gives a sentence for each file of the group that is not used as it stands, and
         each directory that it does not have: once, until it is mended."""
         self._show(run)
-        wrong = {*run.refused, *run.left_out, *self._wrong(run.group)}
+        wrong = {*run.refused, *run.untrusted, *run.left_out, *self._wrong(run.group)}
         new = sorted(wrong - self._told.get(run.group, set()))
         self._told[run.group] = wrong
         return new

@@ -241,6 +241,8 @@ async def test_certificates_that_do_not_fit_take_no_room(tmp_path: Path) -> None
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert list(run.spec.socket_directory.iterdir()) == []
+        [notice] = await ground.notices()
+        assert notice.startswith("Services cannot be reached over TLS")
 
 
 # ---- who is told
