@@ -34,12 +34,12 @@ class Executor:
         assert run.sandbox is not None
         run.exec_count += 1
         try:
-            if run.left_out:
-                told = "".join(f"clawd: {sentence}\n" for sentence in run.left_out).encode()
+            await self._dispatcher.runs.trust(run)
+            if wrong := (*run.left_out, *run.untrusted):
+                told = "".join(f"clawd: {sentence}\n" for sentence in wrong).encode()
                 with suppress(OSError):
                     await anyio.to_thread.run_sync(os.write, streams[2], told)
             await self._dispatcher.runs.thaw(run)
-            await self._dispatcher.runs.trust(run)
             tree = await self._ledger.do(lambda tx: groups.get(tx, group).authority)
             run.commands[token_hash(token)] = Command(tree.role)
             road = {name: value.replace("{token}", token) for name, value in self._environment(group).items()}
