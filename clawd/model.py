@@ -11,7 +11,7 @@ from clawd.trust import Origin, Role
 
 PartKind = Literal["typed", "quoted", "forwarded", "attachment"]
 IncomingKind = Literal["message", "edit", "delete", "command", "button", "reaction"]
-DeliveryKind = Literal["stream", "text", "file", "notice"]
+DeliveryKind = Literal["stream", "text", "file", "notice", "reaction"]
 EngineName = Literal["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
 
@@ -45,6 +45,7 @@ class Incoming:
     thread: str = ""
     rev: int = 0
     session: str | None = None  # only the terminal may name a session
+    choice: dict[str, str] = field(default_factory=dict)  # engine, model, effort of its turn alone; the owner's word
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class Outgoing:
     path: Path | None = None
     name: str | None = None
     repeat: bool = False  # a send whose first try may have arrived: say so
+    target: str | None = None  # of a reaction: the platform's id of the message that it is put on
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the runner is told about a live turn: `stop` or `shutdown`, and wakes that arrived (steering)."""
+    """What the runner is told about a live turn: `stop`, `shutdown`, or `steer` with the wakes that arrived."""
 
     turn: int | None
     action: str

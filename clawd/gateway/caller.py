@@ -15,10 +15,12 @@ TOKEN_LENGTH = 48
 
 @dataclass(frozen=True, slots=True)
 class Road:
-    """What is live in a run just now: the lowest role that anything in it acts for, and the turn, when only one is."""
+    """What is live in a run just now: the lowest role that anything in it acts for, and the turn, when only one is.
+    `jobs`: nothing but jobs is live, which may call the model's own service alone."""
 
     role: Role
     turn: int | None
+    jobs: bool = False
 
 
 class Caller(Protocol):
@@ -33,6 +35,19 @@ class Caller(Protocol):
 
     def owner_of(self, token: str) -> str | None:
         """The living run of this daemon whose token this is, None when it is nobody's."""
+        ...
+
+    def turn_of(self, session: str) -> int | None:
+        """The live turn of a session, as a request's `X-Clawd-Session` names it: whose call it is, nothing else."""
+        ...
+
+    def spent(self, turn: int | None, reason: str) -> None:
+        """A model call was refused because a budget is spent: that turn, or with None every live one, is held at its
+        end instead of failing."""
+        ...
+
+    def paid(self, turn: int | None) -> None:
+        """A model call was let through: what was said of a spent budget is over (a fallback took its place)."""
         ...
 
     async def taint(self, trust: float) -> None:

@@ -47,6 +47,7 @@ TURN: Table = {
     ("queued", "hold"): "held",
     ("claimed", "hold"): "held",  # the backend does not say whether the sandbox is dead
     ("held", "release"): "queued",
+    ("queued", "join"): "joined",  # the live turn of its session took its wakes
 }
 
 DELIVERY: Table = {
@@ -87,12 +88,26 @@ RUN: Table = {
     ("draining", "end"): "gone",
 }
 
+RESERVATION: Table = {
+    ("open", "settle"): "settled",
+    ("open", "release"): "released",  # surely not sent, or surely not billed
+    ("open", "assume"): "assumed",  # a crash came between; what was reserved counts
+}
+
+QUESTION: Table = {
+    ("open", "answer"): "answered",
+    ("open", "expire"): "expired",
+    ("open", "withdraw"): "withdrawn",
+}
+
 TABLES: dict[str, Table] = {
     "inbound": INBOUND,
     "wake": WAKE,
     "turn": TURN,
     "delivery": DELIVERY,
     "run": RUN,
+    "reservation": RESERVATION,
+    "question": QUESTION,
 }
 
 # A delivery in one of these needs nothing more from us.

@@ -38,6 +38,7 @@ class LiveTurn:
     taint: float = 1.0  # what it has fallen to, in the ledger too
     told: bool = False  # its person knows that a request was refused
     alarms: int = 0  # how often the owner was told of something worse
+    spent: str | None = None  # its last model call was refused, because this budget is spent
 
     @classmethod
     def returning(cls, row: Row, now: float) -> LiveTurn:

@@ -68,6 +68,19 @@ class RunCaller:
             return None
         return Road(lowest(roles), next(iter(run.live)) if len(roles) == 1 and run.live else None)
 
+    def turn_of(self, session: str) -> int | None:
+        return next((live.turn for live in self._run.live.values() if live.session == session), None)
+
+    def spent(self, turn: int | None, reason: str) -> None:
+        for live in self._run.live.values():
+            if turn in (None, live.turn):
+                live.spent = reason
+
+    def paid(self, turn: int | None) -> None:
+        for live in self._run.live.values():
+            if turn in (None, live.turn):
+                live.spent = None
+
     def owner_of(self, token: str) -> str | None:
         hashed = token_hash(token)
         return next((run.id for run in self._active.values() if run.knows(hashed)), None)

@@ -62,6 +62,7 @@ class Run:
     taints: list[float] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
+    spendings: list[tuple[int | None, str | None]] = field(default_factory=list)
     token: str = field(default_factory=lambda: "claw-" + secrets.token_urlsafe(32))
 
     def __post_init__(self) -> None:
@@ -69,6 +70,15 @@ class Run:
 
     def road(self) -> Road | None:
         return self.live
+
+    def turn_of(self, session: str) -> int | None:
+        return None
+
+    def spent(self, turn: int | None, reason: str) -> None:
+        self.spendings.append((turn, reason))
+
+    def paid(self, turn: int | None) -> None:
+        self.spendings.append((turn, None))
 
     def owner_of(self, token: str) -> str | None:
         return self.tokens.get(token)

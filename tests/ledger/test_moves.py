@@ -10,9 +10,11 @@ from clawd.ledger import moves
 ENDS = {
     "inbound": {"recorded", "withdrawn", "stale", "stopped"},
     "wake": {"closed", "dropped"},
-    "turn": {"answered", "stopped", "failed"},
+    "turn": {"answered", "stopped", "failed", "joined"},
     "delivery": {"sent", "failed", "cancelled"},
     "run": {"gone"},
+    "reservation": {"settled", "released", "assumed"},
+    "question": {"answered", "expired", "withdrawn"},
 }
 
 
