@@ -59,6 +59,7 @@ from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.holds import NOTICE_LIMIT
+from clawd.turns.jobs import Jobs
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
@@ -178,8 +179,12 @@ class Daemon:
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
-        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.wake(group))
         self.gate = Gate(home, self.config, clock, self._renew)
+        self.composer = Composer(home, clock, self.config.for_group, self.gate.environment)
+        self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
+        self.recorder = Recorder(
+            home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
+        )
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -227,9 +232,11 @@ class Daemon:
             ledger=ledger,
             clock=clock,
             signals=signals,
-            composer=Composer(home, clock, self.config.for_group, self.gate.environment),
+            composer=self.composer,
             blobs=Blobs(home.blobs),
             text_limit=self._text_limit,
+            jobs=self.jobs,
+            followups=self._followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
         self.sockets = Sockets(
@@ -258,6 +265,7 @@ class Daemon:
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
+            followups=self._followups,
         )
         table = {**self.operations.table(), "status": self.status}
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
@@ -267,6 +275,9 @@ class Daemon:
     def _text_limit(self, channel: str) -> int:
         adapter = self.channels.get(channel)
         return adapter.limits.text if adapter else 4000
+
+    def _followups(self, group: str) -> str:
+        return self.config.group(group).followups
 
     def _first_binding(self, group: str) -> str | None:
         bindings = self.config.group(group).bindings

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from clawd.clock import rfc3339
-from clawd.ledger import deliveries
+from clawd.ledger import deliveries, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Incoming, Part
 from clawd.trust import TRUST, Role, origin_of
@@ -104,24 +104,7 @@ def enqueue(tx: Transaction, seq: int, now: str) -> Accepted:
         if merged:
             tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE id = ?", trust, turn)
     if not merged:
-        session = tx.one(
-            "UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", row["session"]
-        )
-        assert session is not None
-        turn = tx.insert(
-            "turn",
-            grp=row["grp"],
-            session=row["session"],
-            ordinal=session["ordinal"],
-            state="queued",
-            authority=role,
-            taint=trust,
-            channel=row["channel"],
-            account=row["account"],
-            chat=row["chat"],
-            thread=row["thread"],
-            queued_at=now,
-        )
+        turn = turns.queue(tx, row, role, trust, now)
     tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
     tx.execute("UPDATE inbound SET turn = ? WHERE seq = ?", turn, seq)
     return Accepted(seq, "received", row["session"], turn, merged=merged)
