@@ -163,7 +163,7 @@ class Intake:
             incoming = replace(incoming, kind="command")
         place = await self._place(incoming)
         parts = [Part("typed", origin_of(role), each) for each in texts]
-        now = rfc3339(self._clock.now())
+        now, followups = rfc3339(self._clock.now()), self._followups(place.group)
         wait = 0.0
         if not command and not at_least(role, Role.ADMIN):
             if old := await self._ledger.do(lambda tx: inbound.known(tx, incoming)):
@@ -182,7 +182,7 @@ class Intake:
                 now=now,
                 held="rate" if wait else None,
             )
-            return accepted, self._interrupt(tx, accepted, place.group, now)
+            return accepted, _interrupted(tx, accepted, followups, now)
 
         # What is durable must be carried on, also when whoever sent it goes away meanwhile.
         with anyio.CancelScope(shield=True):
@@ -224,21 +224,15 @@ class Intake:
         while wait:
             await anyio.sleep(wait)
             wait = self._rates.wait(sender)
-        now = rfc3339(self._clock.now())
+        now, followups = rfc3339(self._clock.now()), self._followups(group)
 
         def release(tx: Transaction) -> tuple[Accepted | None, Row | None]:
             accepted = inbound.release(tx, seq, now)
-            return accepted, self._interrupt(tx, accepted, group, now) if accepted else None
+            return accepted, _interrupted(tx, accepted, followups, now) if accepted else None
 
         accepted, interrupted = await self._ledger.insist(release)
         if accepted:
             self._go_on(group, interrupted)
-
-    def _interrupt(self, tx: Transaction, accepted: Accepted, group: str, now: str) -> Row | None:
-        """Where a newer message ends what is at work: the turn that is asked to stop for this one, durably."""
-        if not accepted.fresh or accepted.turn is None or self._followups(group) != "interrupt":
-            return None
-        return steering.interrupt(tx, accepted.turn, now)
 
     def _go_on(self, group: str, interrupted: Row | None) -> None:
         """A message has its turn, and what was to stop for it is durable: both are told."""
@@ -280,6 +274,13 @@ class Intake:
             self._deliver(Address.of(row))
         data = {"message": seq, "state": "answered"}
         self._signals.emit(News("message", row["grp"], row["session"], data))
+
+
+def _interrupted(tx: Transaction, accepted: Accepted, followups: str, now: str) -> Row | None:
+    """Where a newer message ends what is at work: the turn that is asked to stop for this one, durably."""
+    if not accepted.fresh or accepted.turn is None or followups != "interrupt":
+        return None
+    return steering.interrupt(tx, accepted.turn, now)
 
 
 def _message(tx: Transaction, seq: int) -> Row:
