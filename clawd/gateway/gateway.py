@@ -215,6 +215,8 @@ class Gateway:
         destination = verdict.destination
         if not verdict.allow or destination is None:
             raise Refusal(verdict.rule, verdict.reason, verdict.status, hint=verdict.hint)
+        if road.jobs and not destination.service.model:
+            raise Refusal("job", f"a job may call its model alone, and {destination.service.name} is none")
         entry.host, entry.rule = destination.host, verdict.rule
         if request.method == "CONNECT":
             entry.verdict = "allow"
