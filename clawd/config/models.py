@@ -23,8 +23,11 @@ _ENDS = {"messages": "/messages", "chat": "/chat/completions"}
 _VERSION = re.compile(r"v\d+(alpha|beta)?\d*")
 
 
-def checked(choice: Mapping[str, Any]) -> dict[str, str]:
-    """The same choice of engine, model and effort, if each can be. Raises UsageError that names those that exist."""
+def checked(choice: Any) -> dict[str, str]:
+    """The same choice of engine, model and effort, if each can be; none where it is None. Raises UsageError that names
+    those that exist."""
+    if not isinstance(choice, Mapping):
+        choice = {"choice": choice} if choice is not None else {}
     for key, value in choice.items():
         if key not in CHOICES or not isinstance(value, str) or not value.strip():
             raise UsageError(f"{key} = {value!r} cannot be chosen", hint=f"known: {', '.join(CHOICES)}")
@@ -39,14 +42,12 @@ def checked(choice: Mapping[str, Any]) -> dict[str, str]:
 
 
 def laid(table: ModelTable, choice: Mapping[str, str], known: Collection[str]) -> ModelTable:
-    """`[model]` with a choice laid over it. A model may be `service/model`, with a `known` service, and then its engine
-    is one that speaks with it. What was meant for another service is left out."""
+    """`[model]` with a choice laid over it. A model may be `service/model`, with a `known` service. What was meant for
+    another service is left out."""
     update: dict[str, Any] = {key: choice[key] for key in ("engine", "effort") if key in choice}
     before = own_service(table)
     service, model = split(choice.get("model", ""), known)
     engine = update.get("engine", table.engine)
-    if service in DIALECTS and "engine" not in choice and engine in _ENDS:
-        update["engine"] = engine = DIALECTS[service]
     if service is None and engine != table.engine and not _suits(before, engine):
         update |= {"service": None, "model": None, "fallbacks": []}
     if model:
@@ -90,7 +91,7 @@ def models(config: Config, group: str, settings: Effective) -> tuple[list[dict[s
     name, engine = own_service(table), table.engine
     if engine not in THINKING or (name is None and engine == "exec"):
         return [], []
-    first = _reached(config, group, settings, name or "", table.model, _DIALECT.get(engine))
+    first = _reached(config, group, settings, name or "", table.model)
     if first["model"] is None and engine in _ENDS:
         what = f'model = "NAME" below [model] in groups/{group}/group.toml or config.toml'
         raise ConfigError(f'the engine "{engine}" needs a model: write {what}, or say /model NAME')
@@ -98,16 +99,22 @@ def models(config: Config, group: str, settings: Effective) -> tuple[list[dict[s
     for each in table.fallbacks:
         service, model = split(each, known)
         try:
-            dialect = first["dialect"] if service in (None, name) else None
-            found.append(_reached(config, group, settings, service or name or "", model, dialect))
+            found.append(_reached(config, group, settings, service or name or "", model))
         except ConfigError as error:
             told.append(f"The fallback {each} is not used: {error}")
     return found, told
 
 
-def _reached(
-    config: Config, group: str, settings: Effective, name: str, model: str | None, dialect: str | None
-) -> dict[str, Any]:
+def command_of(config: Config, agent: str | None) -> dict[str, Any]:
+    """The `[engines]` entry of engine exec, with its name. Raises ConfigError that names those that exist."""
+    known = config.engines
+    if agent not in known:
+        named = f"there is no [engines.{agent}]" if agent else 'the engine "exec" needs agent = "NAME" below [model]'
+        raise ConfigError(f"{named}; there are {', '.join(known) or 'none: write one in config.toml'}")
+    return {"name": agent, **known[agent].model_dump()}
+
+
+def _reached(config: Config, group: str, settings: Effective, name: str, model: str | None) -> dict[str, Any]:
     known = services(config)
     service = known.get(name)
     if service is None:
@@ -119,7 +126,8 @@ def _reached(
         line = f'grants = ["{name}"]' if not settings.group.grants else f'"{name}" in grants'
         where = f"groups/{group}/group.toml"
         raise ConfigError(f"the service {name} is not granted to group {group}: add {line} at the top of {where}")
-    dialect = dialect or DIALECTS.get(name) or _DIALECT.get(settings.model.engine, "chat")
+    own = _DIALECT.get(settings.model.engine, "chat")
+    dialect = own if settings.model.engine == "claude-code" else DIALECTS.get(name, own)
     last = service.base_url.rstrip("/").rpartition("/")[2]
     return {
         "dialect": dialect,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from clawd.clock import Clock
 from clawd.config.group import Effective
 from clawd.config.home import GroupHome, Home
-from clawd.config.models import THINKING, laid, models
+from clawd.config.models import THINKING, command_of, laid, models
 from clawd.config.presets import services
 from clawd.config.schema import Config, LimitsTable
 from clawd.context import fence, imports
@@ -83,6 +83,7 @@ class Composer:
         """The offer, and sentences for the turn's chat on what of the person's files is not used, each once. Raises
         ConfigError when the engine lacks what it needs, UnsafePath for a session's file that is a link."""
         row = claim.turn
+        environment = self._environment(row["grp"])  # which sees to it that the config is that of the moment
         settings = self.chosen(row["grp"], row["choice"])
         engine, zone, refused = settings.model.engine, settings.timezone, list[str]()
         context: dict[str, Any] = {
@@ -93,14 +94,14 @@ class Composer:
             "engine": engine,
             "time": self._clock.now().astimezone(ZoneInfo(zone)).isoformat(timespec="seconds"),
             "timezone": zone,
-            "environment": self._environment(row["grp"]),
+            "environment": environment,
         }
         wakes = claim.wakes
         if engine == "scripted":
             context["script"] = self._script(settings.model.script)
         elif engine in THINKING:
             context["models"], refused = models(self._config(), row["grp"], settings)
-            context["exec"] = self._command(settings.model.agent) if engine == "exec" else None
+            context["exec"] = command_of(self._config(), settings.model.agent) if engine == "exec" else None
             told = await self.told(claim, settings)
             wakes, refused = told.wakes, refused + told.refused
             job: dict[str, Any] | None = getattr(claim, "job", None)
@@ -168,14 +169,6 @@ class Composer:
         system, refused, said = await asyncio.to_thread(read)
         identity = Part("identity", prompt("identity").replace("{name}", name))
         return Told([identity, *system], tools, said, wakes, refused)
-
-    def _command(self, agent: str | None) -> dict[str, Any]:
-        """The `[engines]` entry of engine exec."""
-        known = self._config().engines
-        if agent not in known:
-            named = f"there is no [engines.{agent}]" if agent else 'the engine "exec" needs [model] agent = "NAME"'
-            raise ConfigError(f"{named}; there are {', '.join(known) or 'none: write one in config.toml'}")
-        return {"name": agent, **known[agent].model_dump()}
 
     def _script(self, name: str | None) -> Any:
         if not name:

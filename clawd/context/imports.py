@@ -90,7 +90,7 @@ def decoded(name: str, data: bytes) -> tuple[str, list[str]]:
 
 def _beneath(root: Path, source: str, mention: str) -> str:
     """The path beneath the group that a mention in `source` means. Raises UnsafePath when it may not be one."""
-    path = os.path.expanduser(mention) if mention.startswith("~/") else mention
+    path = str(Path(mention).expanduser()) if mention.startswith("~/") else mention
     if path.startswith("/"):
         inside = [os.path.relpath(path, each) for each in (root, root.resolve())]
         relative = min(inside, key=len)
@@ -106,8 +106,9 @@ def _beneath(root: Path, source: str, mention: str) -> str:
     for name in _THEIRS:
         if first == name or _same(root / parts[0], root / name):
             raise UnsafePath(f"what lies in {name}/ is not your own word")
-    if found := _NEVER.intersection(part.casefold() for part in parts):
-        raise UnsafePath(f"nothing in {found.pop()} is imported")
+    for part in parts:
+        if part.casefold() in _NEVER:
+            raise UnsafePath(f"nothing in {part} is imported")
     return relative
 
 

@@ -105,11 +105,12 @@ class Verdict:
 # -- what a group may use --
 
 
-def grants(config: Config, effective: Effective, group: str) -> Grants:
-    """What `group` may use now. A grant of a service that does not exist is none. Raises ConfigError for a credential
-    of the group's own that the service cannot take."""
+def grants(config: Config, effective: Effective, group: str, chosen: frozenset[str] = frozenset()) -> Grants:
+    """What `group` may use now; `chosen` are services that its live turns reach a model of their own choice through. A
+    grant of a service that does not exist is none. Raises ConfigError for a credential of the group's own that the
+    service cannot take."""
     known = services(config)
-    own = model_services(effective.model, known)
+    own = model_services(effective.model, known) | chosen
     granted: dict[str, Granted] = {}
     for grant in effective.group.grants:
         service = known.get(grant.service)
