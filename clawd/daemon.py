@@ -22,7 +22,7 @@ from typing import Any
 import anyio
 
 from clawd import __version__, faults, log, stores, watchdog
-from clawd.channel import Adapter, AdapterFactory
+from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
@@ -59,6 +59,7 @@ from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.holds import NOTICE_LIMIT
+from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
@@ -156,6 +157,7 @@ class Daemon:
             await self.outbox.start()
             self.tasks.start_soon(self.recorder.note_failures)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
+            self.tasks.start_soon(self.questions.run, name="questions")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 tasks.start_soon(
@@ -232,11 +234,14 @@ class Daemon:
             text_limit=self._text_limit,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
+        self.questions = Questions(ledger, clock, self.dispatcher.wake)
         self.sockets = Sockets(
             self.counter,
             clock,
             home.blobs,
-            self._text_limit,
+            self._channel_limits,
+            self._bindings,
+            self.questions.look_again,
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
@@ -267,6 +272,14 @@ class Daemon:
     def _text_limit(self, channel: str) -> int:
         adapter = self.channels.get(channel)
         return adapter.limits.text if adapter else 4000
+
+    def _channel_limits(self, channel: str) -> ChannelLimits | None:
+        adapter = self.channels.get(channel)
+        return adapter.limits if adapter else None
+
+    def _bindings(self, group: str) -> Sequence[str]:
+        """The group's other chats: none while its file has a mistake, which may be in what it takes away."""
+        return self.config.group(group).bindings if self.config.problem_of(group) is None else ()
 
     def _first_binding(self, group: str) -> str | None:
         bindings = self.config.group(group).bindings
