@@ -21,7 +21,7 @@ from typing import Any
 import anyio
 
 from clawd import __version__, ending, faults, log, stores, watchdog
-from clawd.channel import Adapter, AdapterFactory
+from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands import model
 from clawd.commands.operations import Operations
@@ -60,6 +60,7 @@ from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
@@ -153,6 +154,7 @@ class Daemon:
             await self.outbox.start()
             self.tasks.start_soon(self.recorder.note_failures)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
+            self.tasks.start_soon(self.questions.run, name="questions")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 work = partial(adapter.run, self.intake)
@@ -229,7 +231,7 @@ class Daemon:
             self.gate.environment,
             config=lambda: self.config.current,
             ledger=ledger,
-            host_tools=declarations,
+            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
         )
         self.counter = Counter(
             dispatcher=self.dispatcher,
@@ -241,11 +243,14 @@ class Daemon:
             text_limit=self._text_limit,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
+        self.questions = Questions(ledger, clock, self.dispatcher.wake)
         self.sockets = Sockets(
             self.counter,
             clock,
             home.blobs,
-            self._text_limit,
+            self._channel_limits,
+            self.config.bindings,
+            self.questions.look_again,
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
@@ -276,6 +281,10 @@ class Daemon:
     def _text_limit(self, channel: str) -> int:
         adapter = self.channels.get(channel)
         return adapter.limits.text if adapter else 4000
+
+    def _channel_limits(self, channel: str) -> ChannelLimits | None:
+        adapter = self.channels.get(channel)
+        return adapter.limits if adapter else None
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)
