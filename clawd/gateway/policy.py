@@ -14,6 +14,7 @@ from clawd.config import grammar
 from clawd.config.grammar import PORTS, Scheme
 from clawd.config.group import Effective
 from clawd.config.load import nearest
+from clawd.config.models import candidates
 from clawd.config.presets import services
 from clawd.config.schema import Config, Inject, Service, ServiceLimits
 from clawd.config.secrets import Secret
@@ -22,8 +23,6 @@ from clawd.gateway.target import Target
 from clawd.trust import Role, at_least
 
 _READING = frozenset(("GET", "HEAD"))
-# The service that an engine's model is reached through when `[model] service` does not say.
-_MODEL = {"messages": "anthropic", "chat": "openai", "claude-code": "anthropic"}
 # The ends of paths that hand out a key or a token: what they answer would be a credential in the sandbox.
 _MINTING = re.compile(
     r"access_?tokens?|(admin_)?api_?keys?|create_api_key|client_secrets?|refresh_token|id_token|auth_tokens?"
@@ -47,7 +46,7 @@ class Granted:
     `base` is (scheme, host, port, path prefix without a trailing slash) of its base_url; `hosts` are further ones that
     are reached through the proxy, each (host, port or None for the scheme's own), `*.` for subdomains, `*` for any.
     `paths` are counted from the base's prefix. With `inject`, nothing is sent without the credential.
-    `needed` is the lowest role; `model`: it is the group's model's own service, whose answers do not taint.
+    `needed` is the lowest role; `model`: it is the service of the group's model or of a fallback, and does not taint.
     """
 
     name: str
@@ -110,7 +109,7 @@ def grants(config: Config, effective: Effective, group: str) -> Grants:
     """What `group` may use now. A grant of a service that does not exist is none. Raises ConfigError for a credential
     of the group's own that the service cannot take."""
     known = services(config)
-    own = effective.model.service or _MODEL.get(effective.model.engine)
+    own = {service for service, _ in candidates(effective.model, known)}
     granted: dict[str, Granted] = {}
     for grant in effective.group.grants:
         service = known.get(grant.service)
@@ -120,8 +119,8 @@ def grants(config: Config, effective: Effective, group: str) -> Grants:
         if trouble := service.trouble(credential):
             where = f"groups/{group}/group.toml"
             raise ConfigError(f"{where}: the grant of {grant.service}: {trouble}", hint=f"edit {where}")
-        role = Role(grant.for_) if grant.for_ else _needed(service, model=grant.service == own)
-        granted[grant.service] = _granted(grant.service, service, credential, role, model=grant.service == own)
+        role = Role(grant.for_) if grant.for_ else _needed(service, model=grant.service in own)
+        granted[grant.service] = _granted(grant.service, service, credential, role, model=grant.service in own)
     others = {
         name: _granted(name, service, service.credential, Role.OWNER, model=False)
         for name, service in known.items()

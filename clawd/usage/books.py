@@ -8,37 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.group import Effective
 from clawd.config.models import candidates
 from clawd.config.presets import services
-from clawd.config.schema import Config
+from clawd.config.schema import Budget, Config, ServiceLimits
 from clawd.ledger import money
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.model import Usage
 from clawd.usage import prices
-from clawd.usage.budgets import Amount, BudgetSpent, Limit, Period, Span, decide, period
+from clawd.usage.budgets import BudgetSpent, Call, Limit, Period, Span, decide, period
 from clawd.usage.prices import Price, Tokens
 
 OVERHEAD = 1024  # tokens that a provider may add to a request of its own
 _NO_MODEL = ("offline", "scripted")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A model call before it is made: at most so many tokens go in and come out. `hour`: it may write to a cache for
-    an hour. `listed`: it is billed as the price lists say; another tier has no known price."""
-
-    group: str
-    service: str
-    model: str
-    input: int
-    output: int
-    turn: int | None = None
-    hour: bool = False
-    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +35,22 @@ class Reservation:
     def nanos(self, tokens: Tokens) -> int | None:
         """What so many tokens cost, None when that is not known."""
         return None if self.price is None else self.price.cost(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the config limits: of a group, of a service over all groups."""
+
+    group: str | None
+    budget: Budget | None
+    service: str | None
+    limits: ServiceLimits | None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit of tokens or dollars."""
+        names = ("usd_per_day", "usd_per_month", "tokens_per_day", "tokens_per_month")
+        return any(getattr(table, name, None) is not None for table in (self.budget, self.limits) for name in names)
 
 
 class Books:
@@ -67,32 +68,23 @@ class Books:
     async def reserve(self, call: Call) -> Reservation:
         """Raises BudgetSpent and PriceUnknown; then there is no row."""
         price = self.price(call)
-        amount, now, when = _amount(call, price), rfc3339(self._clock.now()), self.period(call.group)
+        nanos, now = _most(call, price), rfc3339(self._clock.now())
+        rules, when = self.rules(call.group, call.service), self.period(call.group)
 
         def reserve(tx: Transaction) -> int:
-            limits = self.limits(tx, call.group, call.service, when)
-            if (refused := decide(limits, amount, call.model)) is not None:
+            if (refused := decide(limits(tx, rules, when), call, nanos)) is not None:
                 raise refused
             return money.reserve(
                 tx, group=call.group, service=call.service, turn=call.turn, model=call.model, day=when.day,
-                month=when.month, input=call.input, output=call.output, nanos=amount.nanos, now=now,
+                month=when.month, input=call.input, output=call.output, nanos=nanos, now=now,
             )  # fmt: skip
 
         return Reservation(await self._ledger.do(reserve), call, price)
 
     async def settle(self, reservation: Reservation, tokens: Tokens, *, estimated: bool) -> None:
         nanos = reservation.nanos(tokens)
-        await self._ledger.insist(
-            lambda tx: money.settle(
-                tx,
-                reservation.id,
-                input=tokens.input,
-                output=tokens.output,
-                cached=tokens.cached,
-                nanos=nanos,
-                estimated=estimated,
-            )  # fmt: skip
-        )
+        used = {"input": tokens.input, "output": tokens.output, "cached": tokens.cached}
+        await self._ledger.insist(lambda tx: money.settle(tx, reservation.id, **used, nanos=nanos, estimated=estimated))
         self.freed()
 
     async def release(self, reservation: Reservation) -> None:
@@ -104,16 +96,14 @@ class Books:
         """It was sent, and nobody knows what became of it."""
         await self._ledger.insist(lambda tx: money.assume(tx, reservation.id))
 
-    def report(self, tx: Transaction, turn: Row, model: str | None, usage: Usage) -> None:
-        """What an engine says itself that its turn used."""
+    def report(self, group: str, model: str | None, usage: Usage) -> Callable[[Transaction, Row], None]:
+        """What enters what an engine says itself that its turn used."""
         price = None if model is None else prices.price_of(model, self._config().prices)
         tokens = Tokens(usage.input, usage.output, min(usage.cached, usage.input))
         nanos = prices.nanos(usage.usd) if usage.usd is not None else price.cost(tokens) if price else None
-        when = self.period(turn["grp"])
-        money.report(
-            tx, turn, model=model, input=tokens.input, output=tokens.output, cached=tokens.cached, nanos=nanos,
-            day=when.day, month=when.month, now=rfc3339(self._clock.now()),
-        )  # fmt: skip
+        when, now = self.period(group), rfc3339(self._clock.now())
+        used = {"input": tokens.input, "output": tokens.output, "cached": tokens.cached}
+        return partial(money.report, **used, model=model, nanos=nanos, day=when.day, month=when.month, now=now)
 
     # ── what holds ──
 
@@ -131,47 +121,19 @@ class Books:
     def requests_per_minute(self, group: str) -> int | None:
         return self._settings(group).budget.requests_per_minute
 
-    def limited(self, group: str, service: str) -> bool:
-        """Whether tokens or dollars of the group, or of the service, have a limit."""
-        budget, table = self._settings(group).budget, services(self._config()).get(service)
-        asked = [budget.usd_per_day, budget.usd_per_month, budget.tokens_per_day, budget.tokens_per_month]
-        asked += [table.limits.usd_per_day, table.limits.tokens_per_day] if table is not None else []
-        return any(limit is not None for limit in asked)
-
-    def limits(self, tx: Transaction, group: str | None, service: str | None, when: Period) -> list[Limit]:
-        """Every limit of the group and of the service, as it stands."""
-        found: list[Limit] = []
-        if group is not None:
-            budget = self._settings(group).budget
-            found += self._of_group(tx, group, "day", when, budget.usd_per_day, budget.tokens_per_day)
-            found += self._of_group(tx, group, "month", when, budget.usd_per_month, budget.tokens_per_month)
+    def rules(self, group: str | None, service: str | None = None) -> Rules:
+        """What the config limits for a group and a service."""
+        budget = None if group is None else self._settings(group).budget
         table = services(self._config()).get(service) if service else None
-        if table is not None:
-            usd, tokens = table.limits.usd_per_day, table.limits.tokens_per_day
-            if usd is not None or tokens is not None:
-                used = money.used(tx, when.day, service=service)
-                found += _limits(None, service, "day", used, usd, tokens, (0, 0), when.next_day)
-        return found
-
-    def _of_group(
-        self, tx: Transaction, group: str, span: Span, when: Period, usd: float | None, tokens: int | None
-    ) -> list[Limit]:
-        if usd is None and tokens is None:
-            return []
-        day = when.day if span == "day" else None
-        used = money.used(tx, day, group=group, month=when.month)
-        raised = money.raised(tx, group, day or when.month)
-        opens = when.next_day if span == "day" else when.next_month
-        return _limits(group, None, span, used, usd, tokens, raised, opens)
+        return Rules(group, budget, service, table.limits if table is not None else None)
 
     # ── who may go on ──
 
     async def allows(self, call: Call) -> bool:
         """Whether a call that was refused would be let through now."""
-        amount, when = _amount(call, self.price(call)), self.period(call.group)
-        refused = await self._ledger.do(
-            lambda tx: decide(self.limits(tx, call.group, call.service, when), amount, call.model)
-        )
+        nanos, when = _most(call, self.price(call)), self.period(call.group)
+        rules = self.rules(call.group, call.service)
+        refused = await self._ledger.do(lambda tx: decide(limits(tx, rules, when), call, nanos))
         return not isinstance(refused, BudgetSpent)
 
     async def stops(self, group: str) -> BudgetSpent | None:
@@ -184,12 +146,14 @@ class Books:
             Call(group, service or "", model or "", OVERHEAD, settings.model.max_output)
             for service, model in candidates(settings.model, services(self._config()))
         ]
-        amounts = [(call, _amount(call, self.price(call))) for call in calls]
+        # What an engine takes of its own costs something, whatever it is.
+        costs = [_most(call, self.price(call)) if call.model else 1 for call in calls]
+        asked = [(self.rules(group, call.service), call, nanos) for call, nanos in zip(calls, costs, strict=True)]
 
         def first(tx: Transaction) -> BudgetSpent | None:
             found: list[BudgetSpent] = []
-            for call, amount in amounts:
-                refused = decide(self.limits(tx, group, call.service, when), amount, call.model)
+            for rules, call, nanos in asked:
+                refused = decide(limits(tx, rules, when), call, nanos)
                 if not isinstance(refused, BudgetSpent):
                     return None  # an unknown price, too: the turn itself tells of that
                 found.append(refused)
@@ -198,21 +162,36 @@ class Books:
         return await self._ledger.do(first)
 
 
-def _amount(call: Call, price: Price | None) -> Amount:
-    nanos = None if price is None else price.most(call.input, call.output, hour=call.hour)
-    return Amount(call.input + call.output, nanos)
+def _most(call: Call, price: Price | None) -> int | None:
+    return None if price is None else price.most(call.input, call.output, hour=call.hour)
+
+
+def limits(tx: Transaction, rules: Rules, when: Period) -> list[Limit]:
+    """Every limit of the rules as it stands: with what counts on it, and what it was raised by."""
+    found: list[Limit] = []
+    if rules.group is not None and rules.budget is not None:
+        budget, month = rules.budget, partial(money.used, group=rules.group, month=when.month)
+        found += _limits(tx, rules.group, None, "day", when, budget.usd_per_day, budget.tokens_per_day, month)
+        found += _limits(tx, rules.group, None, "month", when, budget.usd_per_month, budget.tokens_per_month, month)
+    if rules.service is not None and (limited := rules.limits) is not None:
+        used = partial(money.used, service=rules.service)
+        found += _limits(tx, None, rules.service, "day", when, limited.usd_per_day, limited.tokens_per_day, used)
+    return found
 
 
 def _limits(
-    group: str | None, service: str | None, span: Span, used: money.Used, usd: float | None, tokens: int | None,
-    raised: tuple[int, int], opens: datetime,
+    tx: Transaction, group: str | None, service: str | None, span: Span, when: Period, usd: float | None,
+    tokens: int | None, used: Callable[..., money.Used],
 ) -> list[Limit]:  # fmt: skip
+    if usd is None and tokens is None:
+        return []
+    day, opens = (when.day, when.next_day) if span == "day" else (None, when.next_month)
+    uses, raised = used(tx, day), (0, 0) if group is None else money.raised(tx, group, day or when.month)
     found: list[Limit] = []
-    more_tokens, more_nanos = raised
     if usd is not None:
-        most = prices.nanos(usd) + more_nanos
-        found.append(Limit(group, service, "usd", span, most, used.nanos, used.reserved_nanos, opens))
+        most = prices.nanos(usd) + raised[1]
+        found.append(Limit(group, service, "usd", span, most, uses.nanos, uses.reserved_nanos, opens))
     if tokens is not None:
-        most = tokens + more_tokens
-        found.append(Limit(group, service, "tokens", span, most, used.tokens, used.reserved_tokens, opens))
+        most = tokens + raised[0]
+        found.append(Limit(group, service, "tokens", span, most, uses.tokens, uses.reserved_tokens, opens))
     return found

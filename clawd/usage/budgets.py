@@ -19,12 +19,27 @@ Unit = Literal["usd", "tokens"]
 Span = Literal["day", "month"]
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A model call before it is made: at most so many tokens go in and come out. `hour`: it may write to a cache for
+    an hour. `listed`: it is billed as the price lists say; another tier has no known price."""
+
+    group: str
+    service: str
+    model: str
+    input: int
+    output: int
+    turn: int | None = None
+    hour: bool = False
+    listed: bool = True
+
+
 class BudgetSpent(ClawdError):
     """A call would pass a limit. It is open again at `opens`, at the latest."""
 
-    def __init__(self, message: str, opens: datetime, *, hint: str) -> None:
+    def __init__(self, message: str, call: Call, opens: datetime, *, hint: str) -> None:
         super().__init__(message, hint=hint)
-        self.opens = opens
+        self.call, self.opens = call, opens
 
 
 class PriceUnknown(ClawdError):
@@ -39,14 +54,6 @@ class Period:
     month: str
     next_day: datetime
     next_month: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """What a call takes at most; `nanos` is None when its price is not known."""
-
-    tokens: int
-    nanos: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +96,21 @@ def _begin(day: date, now: datetime, zone: str) -> datetime:
     return min(ahead or moments).astimezone(ZoneInfo(zone))
 
 
-def decide(limits: Iterable[Limit], amount: Amount, model: str) -> BudgetSpent | PriceUnknown | None:
-    """Why a call that takes at most `amount` is not to be made, None when it may be."""
+def decide(limits: Iterable[Limit], call: Call, nanos: int | None) -> BudgetSpent | PriceUnknown | None:
+    """Why a call that may cost so many nano-dollars (None: nobody knows) is not to be made, None when it may be."""
     limits = list(limits)
-    if amount.nanos is None and (priced := next((limit for limit in limits if limit.unit == "usd"), None)):
+    if nanos is None and (priced := next((limit for limit in limits if limit.unit == "usd"), None)):
+        name = call.model or "MODEL"
         return PriceUnknown(
-            f"the price of {model or 'the model'} is not known, and {_whose(priced)} has a limit in dollars",
-            hint=f'add to config.toml: [prices."{model or "MODEL"}"], and beneath it input = and output = with dollars'
-            " a million tokens",
+            f"the price of {call.model or 'the model'} is not known, and {_whose(priced)} has a limit in dollars",
+            hint=f'write [prices."{name}"] into config.toml, with input = and output = in dollars a million tokens',
         )
-    passed = [limit for limit in limits if limit.left < _of(amount, limit.unit)]
+    needs = {"tokens": call.input + call.output, "usd": nanos or 0}
+    passed = [limit for limit in limits if limit.left < needs[limit.unit]]
     if not passed:
         return None
     limit = max(passed, key=lambda each: each.opens)
-    return BudgetSpent(_sentence(limit, _of(amount, limit.unit)), limit.opens, hint=_way_out(limit))
-
-
-def _of(amount: Amount, unit: Unit) -> int:
-    return amount.tokens if unit == "tokens" else amount.nanos or 0
+    return BudgetSpent(_sentence(limit, needs[limit.unit]), call, limit.opens, hint=_way_out(limit))
 
 
 def _sentence(limit: Limit, needed: int) -> str:
