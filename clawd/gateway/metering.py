@@ -17,7 +17,7 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from clawd import faults
-from clawd.config.models import SERVICES
+from clawd.config.presets import MODEL_SERVICE
 from clawd.errors import StorageError
 from clawd.gateway import calls, headers
 from clawd.gateway.answers import Answer
@@ -34,7 +34,7 @@ MOST_BODY = 32 << 20  # bytes of a request: it is held to be looked at
 LARGE, AT_ONCE = 1 << 20, 2  # of requests of more bytes than that, so many are held at a time
 _AT_ONCE_BYTES = 64 << 10  # that are looked at in the loop; more in a thread
 _PIECE = 256 << 10
-_MODELS = frozenset((*SERVICES.values(), "openrouter", "ollama"))  # services that are known for their models
+_MODELS = frozenset((*MODEL_SERVICE.values(), "openrouter", "ollama"))  # services that are known for their models
 _SESSION = "X-Clawd-Session"
 
 log = logging.getLogger(__name__)

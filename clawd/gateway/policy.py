@@ -14,7 +14,7 @@ from clawd.config import grammar
 from clawd.config.grammar import PORTS, Scheme
 from clawd.config.group import Effective
 from clawd.config.load import nearest
-from clawd.config.models import candidates
+from clawd.config.models import model_services
 from clawd.config.presets import services
 from clawd.config.schema import Config, Inject, Service, ServiceLimits
 from clawd.config.secrets import Secret
@@ -46,7 +46,7 @@ class Granted:
     `base` is (scheme, host, port, path prefix without a trailing slash) of its base_url; `hosts` are further ones that
     are reached through the proxy, each (host, port or None for the scheme's own), `*.` for subdomains, `*` for any.
     `paths` are counted from the base's prefix. With `inject`, nothing is sent without the credential.
-    `needed` is the lowest role; `model`: it is the service of the group's model or of a fallback, and does not taint.
+    `needed` is the lowest role; `model`: it is the group's model's own service, whose answers do not taint.
     """
 
     name: str
@@ -105,11 +105,12 @@ class Verdict:
 # -- what a group may use --
 
 
-def grants(config: Config, effective: Effective, group: str) -> Grants:
-    """What `group` may use now. A grant of a service that does not exist is none. Raises ConfigError for a credential
-    of the group's own that the service cannot take."""
+def grants(config: Config, effective: Effective, group: str, chosen: frozenset[str] = frozenset()) -> Grants:
+    """What `group` may use now; `chosen` are services that its live turns reach a model of their own choice through. A
+    grant of a service that does not exist is none. Raises ConfigError for a credential of the group's own that the
+    service cannot take."""
     known = services(config)
-    own = {service for service, _ in candidates(effective.model, known)}
+    own = model_services(effective.model, known) | chosen
     granted: dict[str, Granted] = {}
     for grant in effective.group.grants:
         service = known.get(grant.service)
