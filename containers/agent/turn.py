@@ -33,13 +33,14 @@ class GivenUp(Exception):
 
 
 class Place:
-    """Where a runner works: its directories and the token that its children carry."""
+    """Where a runner works: its directories, the token that its children carry, and where they find the gateway."""
 
-    def __init__(self, group: str, token: str, clock: str) -> None:
+    def __init__(self, group: str, token: str, clock: str, port: int = protocol.FORWARDED_PORT) -> None:
         self.group = group
         self.work = os.path.join(group, "work")
         self.token = token
         self.clock = clock
+        self.gateway = f"http://127.0.0.1:{port}"
 
 
 class Answer:

@@ -1,9 +1,9 @@
 """Engine "claude-code": the Claude Code CLI, headless, kept alive between the turns of a session.
 
 It has its own loop and tools; ours reach it as the MCP server `clawd`. The sandbox is the wall, so a tool that stays
-inside is allowed; what would go around the gateway, or ask a person by itself, is denied in words that name what to use
-instead. A tool that asks waits until its call is posted as a step. What it keeps in `work/` is used only where it is the
-same conversation as ours; else its session is written anew from ours. A follow-up is a turn of its own."""
+inside is allowed; what would go around the gateway, or ask a person by itself, is denied in words that name what to
+use instead. A tool that asks waits until its call is posted as a step. What it keeps in `work/` is used only where it
+is the same conversation as ours; else its session is written anew from ours. A follow-up is a turn of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import re
 import signal
 import threading
 import time
+from contextlib import suppress
 
 from agent import protocol
 from agent.engines import foreign
@@ -39,8 +40,8 @@ DENIED = {
 }
 MISSING = (
     'There is no Claude Code in this sandbox: the command "{0}" is not there. With Docker, build its image: clawd image'
-    " build --target claude-code. With bubblewrap, install it on this machine for every user, or mount it into the group"
-    ' and name it in config.toml: [engines.claude-code] command = ["/mnt/NAME/claude"].'
+    " build --target claude-code. With bubblewrap, install it on this machine for every user, or mount it into the"
+    ' group and name it in config.toml: [engines.claude-code] command = ["/mnt/NAME/claude"].'
 )
 _TOKEN_LEFT = "placeholder_misuse"  # the gateway's word for a token that was about to leave with a request
 
@@ -88,12 +89,9 @@ class Engine:
         """End it and what is in its group. Gives its exit code."""
         kill_group(self._process.pid)
         code = self._processes.finished(self._process)
-        self.lines.drain()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            try:
-                pipe.close()
-            except OSError:  # the rest of a line that nobody reads
-                pass
+        self.lines.close()
+        with suppress(OSError):  # the rest of a line that nobody reads
+            self._process.stdin.close()
         return code
 
 
@@ -170,10 +168,8 @@ def attempt(turn: Turn, poster: foreign.Poster) -> Answer:
         return answer
     after = [*foreign.whole(turn, [*turn.given, *poster.posted]), {"role": "assistant", "content": answer.text}]
     engine.same = foreign.digest(after)
-    try:
+    with suppress(OSError):  # then its session is written anew when it is needed
         foreign.remember(memory, engine.id, engine.same)
-    except OSError:
-        pass  # it is written anew when it is needed
     _idle.park(context["session"], engine)
     return answer
 
@@ -184,7 +180,7 @@ def command(turn: Turn) -> list[str]:
 
 def start(turn: Turn, key: str, id: str) -> Engine:
     """Raises OSError."""
-    model = foreign.Model(turn.context)
+    model = foreign.Model(turn)
     settings = {
         "disableAllHooks": True,
         "autoMemoryEnabled": False,
@@ -192,7 +188,7 @@ def start(turn: Turn, key: str, id: str) -> Engine:
         "attribution": {"commit": "", "pr": ""},
     }
     headers = {"Authorization": "Bearer ${CLAWD_TOKEN}", "X-Clawd-Session": turn.context["session"]}
-    ours = {"clawd": {"type": "http", "url": f"{foreign.GATEWAY}/mcp", "headers": headers}}
+    ours = {"clawd": {"type": "http", "url": f"{turn.place.gateway}/mcp", "headers": headers}}
     options = {
         "--input-format": "stream-json",
         "--output-format": "stream-json",
@@ -323,8 +319,8 @@ def converse(turn: Turn, engine: Engine, poster: foreign.Poster, prompt: str) ->
 
 
 class Stream:
-    """The events of one turn. An assistant message comes block by block; it is posted once it is whole, and only then do
-    its tools get their yes."""
+    """The events of one turn. An assistant message comes block by block; it is posted once it is whole, and only then
+    do its tools get their yes."""
 
     def __init__(self, engine: Engine, poster: foreign.Poster) -> None:
         self._engine, self._poster = engine, poster

@@ -12,6 +12,7 @@ import re
 import stat
 import threading
 import time
+from contextlib import suppress
 
 from agent import protocol
 from agent.tools import Output
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     Message = dict[str, Any]
 
-GATEWAY = f"http://127.0.0.1:{protocol.FORWARDED_PORT}"
 LINE_BYTES = 32 << 20  # a longer line is no event of anybody
 SAME_CALLS = 3
 _REMEMBERED_BYTES = 4096
@@ -43,17 +43,17 @@ class Model:
     """`context.models[0]`: which model, and where. `base_url` is what `/messages` or `/chat/completions` is added to,
     `service_url` the service's own address; without a model all are empty."""
 
-    def __init__(self, context: dict[str, Any]) -> None:
-        models = context.get("models") or [{}]
+    def __init__(self, turn: Turn) -> None:
+        models = turn.context.get("models") or [{}]
         first = models[0]
         self.name: str = first.get("model") or ""
         self.service: str = first.get("service") or ""
         self.effort: str = first.get("effort") or ""
         self.max_output = int(first.get("max_output") or 8192)
         self.fallbacks = [each["model"] for each in models[1:] if each.get("service") == self.service]
-        self.service_url = f"{GATEWAY}/svc/{self.service}"
+        self.service_url = f"{turn.place.gateway}/svc/{self.service}"
         path = re.sub(r"/(messages|chat/completions)$", "", first.get("path") or f"/svc/{self.service}/v1")
-        self.base_url = GATEWAY + path
+        self.base_url = turn.place.gateway + path
 
 
 class Poster:
@@ -126,20 +126,33 @@ class Lines:
 
         self._lines: queue.Queue[bytes | None] = queue.Queue(4096)
         self._tail = bytearray()
-        self.total = 0
+        self._over = False
         for target in (self._read, self._errors):
             threading.Thread(target=target, args=(process,), daemon=True).start()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
-        while line := process.stdout.readline(LINE_BYTES):
-            self.total += len(line)
-            self._lines.put(line)
-        self._lines.put(None)
+        with process.stdout as pipe:
+            while line := pipe.readline(LINE_BYTES):
+                self._put(line)
+        self._put(None)
+
+    def _put(self, line: bytes | None) -> None:
+        import queue
+
+        while not self._over:
+            with suppress(queue.Full):
+                return self._lines.put(line, timeout=0.5)
+        return None
 
     def _errors(self, process: subprocess.Popen[bytes]) -> None:
-        while data := os.read(process.stderr.fileno(), 1 << 16):
-            self._tail += data
-            del self._tail[:-4000]
+        with process.stderr as pipe:
+            while data := os.read(pipe.fileno(), 1 << 16):
+                self._tail += data
+                del self._tail[:-4000]
+
+    def close(self) -> None:
+        """Nobody reads on. Its threads end with what holds the pipes, which may be long after the process."""
+        self._over = True
 
     def errors(self) -> str:
         """The end of what was written to standard error, without a token."""
@@ -156,11 +169,6 @@ class Lines:
         if line is None:
             self._lines.put(None)  # whoever asks again is told again
         return line
-
-    def drain(self) -> None:
-        """Let the reader come to its end, whatever was not read."""
-        while self.next(0.1) is not None:
-            pass
 
 
 def lines_of(turn: Turn, lines: Lines, poster: Poster, deadline: float) -> Iterator[bytes]:
@@ -213,10 +221,8 @@ def whole(turn: Turn, done: list[Message]) -> list[Message]:
     answered = {message.get("tool_call_id") for message in messages}
     sound = []
     for message in messages:
-        sound.append(message)
-        for call in message.get("tool_calls") or ():
-            if call["id"] not in answered:
-                sound.append({"role": "tool", "tool_call_id": call["id"], "content": UNANSWERED})
+        open_calls = [call["id"] for call in message.get("tool_calls") or () if call["id"] not in answered]
+        sound += [message, *({"role": "tool", "tool_call_id": id, "content": UNANSWERED} for id in open_calls)]
     return sound
 
 
