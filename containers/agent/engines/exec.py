@@ -84,8 +84,8 @@ class Run:
             process = self._turn.start(argv, more=environment, talks=True)
         except OSError as error:
             return self._failed(
-                f"could not be started: {argv[0]}: {error.strerror}. Install it in the image or on this machine, or mount"
-                f" it and name its path in [engines.{self._name}] command"
+                f"could not be started: {argv[0]}: {error.strerror}. Install it in the image or on this machine, or"
+                f" mount it and name its path in [engines.{self._name}] command"
             )
         lines = foreign.Lines(process)
         threading.Thread(target=feed, args=(process, self._text_in()), daemon=True).start()
@@ -152,7 +152,7 @@ class Run:
             elif key == "error" and value:
                 self._errors.append(text_of(value))
             elif key == "usage" and isinstance(value, dict):
-                self._usage = [have + more for have, more in zip(self._usage, counts_of(value))]
+                self._usage = list(map(int.__add__, self._usage, counts_of(value)))
             elif key == "calls":
                 arguments = found.get("arguments")
                 given = arguments if isinstance(arguments, dict) else {"input": arguments}
@@ -188,8 +188,8 @@ class Run:
         used = self._usage
         if estimated := not any(used):
             used = [len(self._prompt.encode()) // TOKEN_BYTES, len(self.said.encode()) // TOKEN_BYTES, 0]
-        usage = dict(zip(("input", "output", "cached"), used))
-        return {"model": self._model.name or self._name, "usage": {**usage, "estimated": True} if estimated else usage}
+        usage = {"input": used[0], "output": used[1], "cached": used[2], "estimated": estimated}
+        return {"model": self._model.name or self._name, "usage": usage}
 
 
 def prompt_of(turn: Turn, resumed: bool) -> str:
@@ -205,9 +205,8 @@ def prompt_of(turn: Turn, resumed: bool) -> str:
 
 
 def feed(process: Any, text: str) -> None:
-    with suppress(OSError):  # it did not read to the end
-        with process.stdin as pipe:
-            pipe.write(text.encode("utf-8", "backslashreplace"))
+    with suppress(OSError), process.stdin as pipe:  # it may not read to the end
+        pipe.write(text.encode("utf-8", "backslashreplace"))
 
 
 # ---- patterns
