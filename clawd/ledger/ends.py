@@ -107,13 +107,14 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limit: int, final: 
     tx.move("turn", turn, "fail", faults=faults, error=why, ended_at=now)
     _close_wakes(tx, turn, "fail", reason=why)
     tried = f" It was tried {faults} times." if faults > 1 else ""
+    message = _first_message(tx, turn)
+    again = f" To try again: clawd messages retry {message}" if message else ""
     made = deliveries.enqueue(
         tx,
         deliveries.Address.of(row),
         session=row["session"],
         kind="notice",
-        text=f"That did not work: {why.rstrip('.')}.{tried}"
-        f" To try again: clawd messages retry {_first_message(tx, turn)}",
+        text=f"That did not work: {why.rstrip('.')}.{tried}{again}",
         now=now,
         limit=limit,
         turn=turn,
@@ -209,7 +210,7 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
     if row["parts"] == "[]":
         raise ClawdError(f"the text of message {seq} has left the ledger; whoever sent it must send it again")
     old = get(tx, row["turn"])
-    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread")
+    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice")
     done = len(steps(tx, old["id"]))
     turn = tx.insert(
         "turn",
@@ -220,7 +221,7 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
         base_steps=done,
     )
     for wake in tx.all("SELECT w.* FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?", old["id"]):
-        again = {name: wake[name] for name in ("kind", "inbound", "authority", "trust", "origin")}
+        again = {name: wake[name] for name in ("kind", "inbound", "authority", "trust", "origin", "text")}
         id = tx.insert("wake", key=f"retry:{turn}:{wake['id']}", state="pending", **again)
         tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, id)
     for each in tx.all("SELECT seq FROM inbound WHERE turn = ? AND state = 'failed'", old["id"]):

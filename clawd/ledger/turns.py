@@ -1,13 +1,11 @@
-"""Turns in the ledger while they live: claim, steps, effects. How they end is in `ends`.
+"""Turns in the ledger while they live: queue, claim, steps. What they did beside is in `effects`, how they end in `ends`.
 
 A turn is held by a lease (run, attempt, worker); whatever arrives under another lease raises LeaseLost.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +15,6 @@ from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority, Lease
 from clawd.trust import Role, at_least, lowest
 
-# Effects of one turn, by host tool: enough for any honest turn.
-QUOTAS = {"send_message": 20, "send_file": 10}
 MOST_STEPS, MOST_STEP_BYTES = 1000, 16 << 20  # of one turn: they are read whole, by its next attempt and its record
 
 
@@ -44,6 +40,34 @@ def get(tx: Transaction, turn: int) -> Row:
     if row is None:
         raise NotFound(f"there is no turn {turn}")
     return row
+
+
+def queue(
+    tx: Transaction,
+    *,
+    group: str,
+    session: str,
+    authority: Role,
+    taint: float,
+    place: dict[str, str],
+    now: str,
+    choice: str | None = None,
+) -> int:
+    """A new turn of a session, which waits. `place` is where its answer goes: channel, account, chat and thread."""
+    row = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", session)
+    assert row is not None
+    return tx.insert(
+        "turn",
+        grp=group,
+        session=session,
+        ordinal=row["ordinal"],
+        state="queued",
+        authority=authority,
+        taint=taint,
+        **place,
+        queued_at=now,
+        choice=choice,
+    )
 
 
 def next_claimable(tx: Transaction, group: str) -> Row | None:
@@ -106,10 +130,12 @@ def claim(
         return None
     taint = min(taint, live["taint"]) if live is not None else taint
     tx.move("turn", row["id"], "claim", run=run, worker=worker, claimed_at=now, authority=authority, taint=taint)
+    _begin_again(tx, row["id"])
     tx.execute("UPDATE run SET authority = ? WHERE id = ?", authority, run)
     fall(tx, run, taint)  # those beside it see what it sees
     tx.execute(
-        "UPDATE turn SET engine = ?, backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
+        "UPDATE turn SET engine = COALESCE(json_extract(choice, '$.engine'), ?),"
+        " backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
         engine,
         run,
         row["id"],
@@ -130,6 +156,11 @@ def claim(
     return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]), more)
 
 
+def _begin_again(tx: Transaction, turn: int) -> None:
+    """Who answers it now may not know what was done: each effect is to be given once more before it is done again."""
+    tx.execute("UPDATE effect SET attempt = NULL WHERE turn = ?", turn)
+
+
 def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None:
     """Text of this trust has come into a run: its live turns fall to it, and the group's work tree with `tree`; else
     that falls when they end."""
@@ -142,7 +173,7 @@ def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None
 def wakes(tx: Transaction, turn: int) -> list[dict[str, Any]]:
     """The wakes of a turn in order, as the runner is shown them."""
     rows = tx.all(
-        "SELECT w.id, w.kind, w.authority, i.parts, i.sender, i.at, i.seq"
+        "SELECT w.id, w.kind, w.authority, COALESCE(w.text, i.parts) AS parts, i.sender, i.at, i.seq"
         " FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
         " LEFT JOIN inbound i ON i.seq = w.inbound WHERE tw.turn = ? ORDER BY w.id",
         turn,
@@ -198,63 +229,13 @@ def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], sho
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
 
 
-def effect_result(
-    tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
-) -> dict[str, Any] | None:
-    """What a call of a host tool gets without being done: the result that it has, or the refusal over the quota."""
-    check_lease(tx, lease)
-    old = tx.one(
-        "SELECT result FROM effect WHERE turn = ? AND tool = ? AND arguments = ? AND nth = ?",
-        lease.turn,
-        tool,
-        _digest(arguments),
-        nth,
-    )
-    if old is not None:
-        return dict(json.loads(old["result"]))
-    used = tx.one("SELECT COUNT(*) AS n FROM effect WHERE turn = ? AND tool = ? AND state = 'done'", lease.turn, tool)
-    assert used is not None
-    if used["n"] < QUOTAS.get(tool, 100):
-        return None
-    return {"error": f"{tool} was used {used['n']} times in this turn, which is the limit"}
-
-
-def effect(
-    tx: Transaction,
-    lease: Lease,
-    tool: str,
-    arguments: dict[str, Any],
-    nth: int,
-    act: Callable[[Transaction, int], dict[str, Any]],
-) -> dict[str, Any]:
-    """Do a host tool's effect once, keyed by content; a repeated call gets the first one's result. A call over the
-    quota is not done, and leaves nothing."""
-    known = effect_result(tx, lease, tool, arguments, nth)
-    if known is not None:
-        return known
-    id = tx.insert(
-        "effect", turn=lease.turn, tool=tool, arguments=_digest(arguments), nth=nth, state="done", result="{}"
-    )
-    result = act(tx, id)
-    tx.execute("UPDATE effect SET result = ? WHERE id = ?", json.dumps(result, ensure_ascii=False), id)
-    return result
-
-
-def _digest(arguments: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def has_effects(tx: Transaction, turn: int) -> bool:
-    """Whether a host tool did something in this turn: then an answer without words is no silence."""
-    return tx.one("SELECT 1 FROM effect WHERE turn = ? AND state = 'done'", turn) is not None
-
-
 def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
     """A claim once more, whose first answer was lost, to the same worker or to another of the same run: then the old
     lease is void."""
     row = check_lease(tx, lease)
     tx.execute("UPDATE turn SET worker = ? WHERE id = ?", worker, lease.turn)
     id = row["id"]
+    _begin_again(tx, id)
     return Claim(row, row["attempt"], Role(row["authority"]), row["taint"], wakes(tx, id), steps(tx, id))
 
 

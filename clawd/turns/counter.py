@@ -19,11 +19,11 @@ from clawd.clock import Clock, rfc3339
 from clawd.context.compose import Composer
 from clawd.errors import ClawdError, LeaseLost, UnsafePath
 from clawd.files import Blobs
-from clawd.ledger import deliveries, ends, turns
+from clawd.ledger import deliveries, effects, ends, turns
 from clawd.ledger import runs as run_rows
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
-from clawd.model import Control, Final, Lease, Offer
+from clawd.model import Control, Effect, Final, Lease, Offer
 from clawd.signals import News, Signals
 from clawd.trust import lowest
 from clawd.turns import leases
@@ -191,7 +191,7 @@ class Counter:
         run.handed_out += 1
         row = claim.turn
         live = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
-        live.role, live.taint = claim.authority, claim.taint
+        live.role, live.taint, live.choice = claim.authority, claim.taint, row["choice"]
         run.live[row["id"]] = live
         if run.resting:
             run.look_again()
@@ -221,7 +221,10 @@ class Counter:
             await self._dispatcher.runs.trust(run)
             for sentence in self._dispatcher.runs.render(run):
                 await self._say(claim.turn, sentence)
-            return self._composer.offer(claim)
+            offer, refused = await self._composer.offer(claim)
+            for sentence in refused:
+                await self._say(claim.turn, sentence)
+            return offer
         except ClawdError as error:
             why = error.message
         except Exception as error:
@@ -293,18 +296,27 @@ class Counter:
                 }
                 self._signals.emit(News("tool", run.group, live.session, data))
 
-    async def effect_result(self, call: ToolCall) -> dict[str, Any] | None:
+    async def effect_result(self, call: ToolCall) -> Effect | None:
         self._live(call.lease)
-        return await self._ledger.do(lambda tx: turns.effect_result(tx, *call))
+        return await self._ledger.do(lambda tx: effects.known(tx, *call))
 
-    async def effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> dict[str, Any]:
+    async def effect(self, call: ToolCall, act: effects.Act) -> Effect:
         self._live(call.lease)
         return await self._whole(self._effect(call, act))
 
-    async def _effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> dict[str, Any]:
-        result, row = await self._ledger.do(lambda tx: (turns.effect(tx, *call, act), turns.get(tx, call.lease.turn)))
-        self._dispatcher.deliver(Address.of(row))
-        return result
+    async def _effect(self, call: ToolCall, act: effects.Act) -> Effect:
+        def do(tx: Transaction) -> tuple[Effect, list[Address]]:
+            effect = effects.do(tx, *call, act)
+            return effect, effects.addresses(tx, effect)
+
+        effect, addresses = await self._ledger.do(do)
+        faults.passing("effect")
+        for address in addresses:
+            self._dispatcher.deliver(address)
+        return effect
+
+    async def acknowledge(self, lease: Lease, effect: int) -> None:
+        await self._ledger.do(lambda tx: effects.given(tx, lease, effect))
 
     async def final(self, lease: Lease, final: Final) -> None:
         await self._whole(self._final(lease, final))
@@ -319,7 +331,7 @@ class Counter:
         def end(tx: Transaction) -> tuple[Row, ends.Ended]:
             row = turns.get(tx, lease.turn)
             limit = self._text_limit(row["channel"])
-            said = final.text.strip() or files or turns.has_effects(tx, lease.turn)
+            said = final.text.strip() or files or effects.done(tx, lease.turn)
             why = ours or error or (None if said else "the agent ended without an answer")
             if why is not None and row["state"] == "claimed" and not row["stop_requested"]:
                 turns.check_lease(tx, lease)

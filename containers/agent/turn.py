@@ -74,7 +74,7 @@ class Turn:
         self._at = 0  # the next step's number
         self._calls = 0
         self._rounds = 0
-        self._most_rounds = int(offer.get("limits", {}).get("steps", 50))
+        self._most_rounds = int(self.limits.get("steps", 50))
         self._last = ("", 0)  # the newest call, and how often it was made in a row
         self._same: dict[str, int] = {}  # how often a host tool was called with equal arguments
         self._events: list[dict[str, str]] = []
