@@ -41,6 +41,10 @@ def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str
     return Done(f"A new conversation begins: {segment.id}. The old one stays in its file.")
 
 
+async def _model(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.model(row["grp"], rest)
+
+
 def _later(word: str) -> Command:
     return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
 
@@ -50,8 +54,11 @@ COMMANDS: dict[str, Command] = {
     "status": Command("what is running and what waits", Role.MEMBER, _status),
     "stop": Command("stop what is running (/stop all: what waits, too)", Role.MEMBER, _stop),
     "new": Command("begin a new conversation", Role.MEMBER, _new),
-    **{
-        word: _later(word)
-        for word in ("usage", "model", "memory", "remember", "schedule", "skills", "approve", "deny", "pair")
-    },
+    "model": Command(
+        "which model answers; /model NAME, /model SERVICE/NAME, /model engine=E effort=L, /model reset",
+        Role.OWNER,
+        lambda *_: Done(""),
+        _model,
+    ),
+    **{word: _later(word) for word in ("usage", "memory", "remember", "schedule", "skills", "approve", "deny", "pair")},
 }

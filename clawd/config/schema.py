@@ -84,6 +84,21 @@ class ModelTable(Table):
     """Engine "exec": the `[engines]` entry."""
 
 
+class LimitsTable(Table):
+    steps: Annotated[int, Field(gt=0, le=400)] = 50
+    """Answers of the model in one turn."""
+    wall_minutes: Annotated[float, Field(gt=0, le=1440)] = 15
+    """How long a turn may take."""
+    tool_s: Annotated[float, Field(gt=0, le=86_400)] = 120
+    """Seconds that one tool may take."""
+    output_bytes: Annotated[Size, Field(ge=1000, le=500_000)] = 30_000
+    """Bytes of one tool's output; of a longer one the middle is left out."""
+    final_bytes: Annotated[Size, Field(ge=1000, le=256 << 10)] = 256 << 10
+    """Bytes of an answer's text."""
+    retries: Annotated[int, Field(ge=0, le=20)] = 5
+    """How often a call of the model is tried again when its service is overloaded or breaks off."""
+
+
 class Telegram(Table):
     enabled: bool = False
     """Whether the channel is opened."""
@@ -224,6 +239,7 @@ class Config(Table):
     claw: Claw = Claw()
     sandbox: SandboxTable = SandboxTable()
     model: ModelTable = ModelTable()
+    limits: LimitsTable = LimitsTable()
     services: Annotated[dict[str, Service], BeforeValidator(laid)] = {}
     channels: Channels = Channels()
     memory: MemoryTable = MemoryTable()

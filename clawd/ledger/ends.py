@@ -209,7 +209,7 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
     if row["parts"] == "[]":
         raise ClawdError(f"the text of message {seq} has left the ledger; whoever sent it must send it again")
     old = get(tx, row["turn"])
-    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread")
+    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice")
     done = len(steps(tx, old["id"]))
     turn = tx.insert(
         "turn",

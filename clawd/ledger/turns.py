@@ -109,7 +109,8 @@ def claim(
     tx.execute("UPDATE run SET authority = ? WHERE id = ?", authority, run)
     fall(tx, run, taint)  # those beside it see what it sees
     tx.execute(
-        "UPDATE turn SET engine = ?, backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
+        "UPDATE turn SET engine = COALESCE(json_extract(choice, '$.engine'), ?),"
+        " backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
         engine,
         run,
         row["id"],

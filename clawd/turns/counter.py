@@ -191,7 +191,7 @@ class Counter:
         run.handed_out += 1
         row = claim.turn
         live = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
-        live.role, live.taint = claim.authority, claim.taint
+        live.role, live.taint, live.choice = claim.authority, claim.taint, row["choice"]
         run.live[row["id"]] = live
         if run.resting:
             run.look_again()
@@ -221,7 +221,10 @@ class Counter:
             await self._dispatcher.runs.trust(run)
             for sentence in self._dispatcher.runs.render(run):
                 await self._say(claim.turn, sentence)
-            return self._composer.offer(claim)
+            offer, refused = await self._composer.offer(claim)
+            for sentence in refused:
+                await self._say(claim.turn, sentence)
+            return offer
         except ClawdError as error:
             why = error.message
         except Exception as error:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from agent.turn import Turn
 
-READERS = ("read", "glob", "grep", "fetch")  # they change nothing
 _SIDE_BY_SIDE = 8
 _STEP_ROOM = 400_000  # characters of arguments in one step, which holds 1 MiB once it is escaped
 
@@ -30,11 +29,13 @@ def as_step(calls: list[tuple[str, Any]], turn: int, first: int) -> list[dict[st
 
 
 def batch_of(calls: list[Call]) -> list[Call]:
-    """The first of the calls, and those after it that may run at the same time."""
-    count = 1
-    while count < min(len(calls), _SIDE_BY_SIDE) and calls[0].name in READERS and calls[count].name in READERS:
+    """The first of the calls, and those after it that may run at the same time: they change nothing."""
+    from agent.tools import only_reads
+
+    count = 0
+    while count < min(len(calls), _SIDE_BY_SIDE) and only_reads(calls[count].name, calls[count].arguments):
         count += 1
-    return calls[:count]
+    return calls[: count or 1]
 
 
 class Call:

@@ -65,6 +65,14 @@ class Tool(Protocol):
 ToolTable = Mapping[str, Tool]
 
 
+def declarations() -> list[dict[str, Any]]:
+    """What a model is told of them: {name, description, parameters}."""
+    return [
+        {"name": name, "description": tool.DESCRIPTION, "parameters": tool.Arguments.model_json_schema()}
+        for name, tool in built_in().items()
+    ]
+
+
 def built_in() -> ToolTable:
     """Every tool that ships."""
     from clawd.host.tools import send_file, send_message

@@ -55,6 +55,10 @@ CREATE TABLE job (
     answer TEXT
 ) STRICT;
 
+-- Whether somebody else than the owner ever spoke in a group: its messages are forgotten, this is not.
+ALTER TABLE grp ADD COLUMN others INTEGER NOT NULL DEFAULT 0;
+UPDATE grp SET others = 1 WHERE EXISTS (SELECT 1 FROM inbound WHERE grp = grp.name AND role <> 'owner');
+
 ALTER TABLE turn ADD COLUMN choice TEXT;      -- JSON: engine, model, effort of this turn alone
 ALTER TABLE wake ADD COLUMN text TEXT;        -- of wakes without a message: JSON, parts like those of inbound
 ALTER TABLE effect ADD COLUMN attempt INTEGER; -- the last attempt that has surely been given the result

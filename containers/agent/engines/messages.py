@@ -8,16 +8,15 @@ from agent.engines.stream import Reply, count, failure_of
 HEADERS = {"anthropic-version": "2023-06-01"}
 # Parameters that a model may not know, by the words that name one in a refusal: it is asked again without.
 OPTIONAL = {"output_config": ("effort", "output_config"), "cache_control": ("cache_control",)}
-_MARK = {"type": "ephemeral"}
 _STOPS = {"pause_turn": "pause", "model_context_window_exceeded": "context"}
 
 
 def request(model: dict, system: list, tools: list, talk: list, without: set[str]) -> dict:
     messages = [{"role": entry["role"], "content": blocks(entry)} for entry in talk]
     body: dict = {"model": model["model"], "max_tokens": model["max_output"], "stream": True}
-    parts = [(part, {"type": "text", "text": part["text"]}) for part in system if part["text"].strip()]
+    parts = [{"type": "text", "text": part["text"]} for part in system if part["text"].strip()]
     if parts:
-        body["system"] = [block for _, block in parts]
+        body["system"] = parts
     if tools:
         body["tools"] = [
             {"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]}
@@ -25,10 +24,9 @@ def request(model: dict, system: list, tools: list, talk: list, without: set[str
         ]
     if model.get("effort") and "output_config" not in without:
         body["output_config"] = {"effort": model["effort"]}
-    if "cache_control" not in without:  # four at most: what is the same in each turn, and the newest two of the user's
-        stable = [block for part, block in parts if part.get("stable", True)][-1:]
-        for block in [*stable, *(message["content"][-1] for message in messages[-1:-4:-2])]:
-            block["cache_control"] = _MARK
+    if "cache_control" not in without:  # four may be; what is the same in each turn, and the user's newest two
+        for block in [*parts[-1:], *(message["content"][-1] for message in messages[-1:-4:-2])]:
+            block["cache_control"] = {"type": "ephemeral"}
     return {**body, "messages": messages}
 
 
