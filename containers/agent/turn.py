@@ -306,6 +306,8 @@ class Turn:
         self._client.call("POST", protocol.STEP.format(turn=self.id), body)
         self.steps.append(message)
         self._at += 1
+        for wake in self.wakes[self._shown :]:  # it has not been shown, so it comes after this
+            wake["joined"] = self._at
 
     def _seen(self) -> list[int]:
         return [wake["id"] for wake in self.wakes[: self._shown]]

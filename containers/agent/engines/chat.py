@@ -18,8 +18,8 @@ OPTIONAL = {
 _STOPS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
-def request(model: dict, system: list, tools: list, talk: list, without: set[str]) -> dict:
-    text = "\n\n".join(part["text"] for part in system if part["text"].strip())
+def request(model: dict, context: dict, talk: list[dict], without: set[str]) -> dict:
+    text = "\n\n".join(part["text"] for part in context["system"] if part["text"].strip())
     messages: list[dict] = [{"role": "system", "content": text}] if text else []
     for entry in talk:
         messages += spoken(entry)
@@ -29,9 +29,9 @@ def request(model: dict, system: list, tools: list, talk: list, without: set[str
     body: dict = {"model": model["model"], "messages": messages, "stream": True}
     if limits:
         body[limits[0]] = model["max_output"]
-    if tools:
-        fields = ("name", "description", "parameters")
-        body["tools"] = [{"type": "function", "function": {field: tool[field] for field in fields}} for tool in tools]
+    if context["tools"]:
+        tools = [{field: tool[field] for field in ("name", "description", "parameters")} for tool in context["tools"]]
+        body["tools"] = [{"type": "function", "function": tool} for tool in tools]
     if model.get("effort"):
         body["reasoning_effort"] = model["effort"]
     body["stream_options"] = {"include_usage": True}

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agent.turn import Turn
+
 UNANSWERED = "[no result: this call was interrupted, or its result was lost]"
 NOTHING = "[no output]"
 EARLIER = "[The earlier part of this conversation is left out.]"
 GO_ON = "[Go on.]"
 
 
-def conversation(history: list, wakes: list, steps: list) -> list[dict]:
+def conversation(turn: Turn) -> list[dict]:
     """Entries {role: "user", results: {id: text}, texts} and {role: "assistant", text, calls: [(id, name, raw)]}.
     A wake comes before the step that it joined."""
-    messages, waiting = list(history), sorted(wakes, key=lambda wake: wake.get("joined") or 0)
-    for number, step in enumerate([*steps, None]):
-        while waiting and (step is None or (waiting[0].get("joined") or 0) <= number):
-            messages.append({"role": "user", "content": waiting.pop(0).get("text")})
+    messages, waiting = list(turn.context["history"]), sorted(turn.wakes, key=lambda wake: wake["joined"])
+    for number, step in enumerate([*turn.steps, None]):
+        while waiting and (step is None or waiting[0]["joined"] <= number):
+            messages.append({"role": "user", "content": waiting.pop(0)["text"]})
         if step is not None:
             messages.append(step)
     return sound(messages)

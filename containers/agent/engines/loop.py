@@ -53,14 +53,14 @@ _ENDS = {
 def respond(turn: Turn) -> Answer:
     model = Model(turn)
     try:
+        while turn.replaying():
+            turn.round("", [])
         return converse(turn, model)
     except GivenUp as reason:
         return model.answer(error=str(reason))
 
 
 def converse(turn: Turn, model: Model) -> Answer:
-    while turn.replaying():
-        turn.round("", [])
     while True:
         turn.within_limits()
         reply = model.query()
@@ -140,9 +140,8 @@ class Model:
         return False
 
     def _once(self) -> Reply:
-        turn, dialect, context = self._turn, _DIALECTS[self.current["dialect"]], self._turn.context
-        talk = conversation(context["history"], turn.wakes, turn.steps)
-        body = dialect.request(self.current, context["system"], context["tools"], talk, self._without)
+        turn, dialect = self._turn, _DIALECTS[self.current["dialect"]]
+        body = dialect.request(self.current, turn.context, conversation(turn), self._without)
         data = json.dumps(protocol.clean(body), ensure_ascii=False, separators=(",", ":")).encode()
         reply, last = dialect.Answer(), time.monotonic()
         try:
@@ -158,6 +157,9 @@ class Model:
                         last = time.monotonic()
             if not reply.whole:
                 raise Failure(0, "cut")
+        except Failure:
+            if not reply.whole:  # else only what comes after the answer is missing
+                raise
         finally:
             self._usage = [sum(pair) for pair in zip(self._usage, reply.usage())]
         self._say(reply.text())

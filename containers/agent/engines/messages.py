@@ -11,16 +11,16 @@ OPTIONAL = {"output_config": ("effort", "output_config"), "cache_control": ("cac
 _STOPS = {"pause_turn": "pause", "model_context_window_exceeded": "context"}
 
 
-def request(model: dict, system: list, tools: list, talk: list, without: set[str]) -> dict:
+def request(model: dict, context: dict, talk: list[dict], without: set[str]) -> dict:
     messages = [{"role": entry["role"], "content": blocks(entry)} for entry in talk]
     body: dict = {"model": model["model"], "max_tokens": model["max_output"], "stream": True}
-    parts = [{"type": "text", "text": part["text"]} for part in system if part["text"].strip()]
+    parts = [{"type": "text", "text": part["text"]} for part in context["system"] if part["text"].strip()]
     if parts:
         body["system"] = parts
-    if tools:
+    if context["tools"]:
         body["tools"] = [
             {"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]}
-            for tool in tools
+            for tool in context["tools"]
         ]
     if model.get("effort") and "output_config" not in without:
         body["output_config"] = {"effort": model["effort"]}

@@ -53,27 +53,17 @@ def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
     return Failure(status, kind, f"{kind} {error.get('message') or ''}"[:2000], after=seconds)
 
 
-class Connection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("clawd")
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(self._path)
-
-
 def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Iterator[Any]:
     """POST; gives each event of the stream, a JSON object. Raises Away, Failure, GivenUp and Stopped."""
-    connection = Connection(turn.place.socket)
+    connection, opened = http.client.HTTPConnection("clawd"), socket.socket(socket.AF_UNIX)
     try:
-        connection.connect()
+        opened.connect(turn.place.socket)
     except OSError as error:
-        connection.close()
+        opened.close()
         raise Away from error
+    connection.sock = opened
     common = {"content-type": "application/json", "accept": "text/event-stream"}
     ours = {"authorization": f"Bearer {turn.place.token}", "x-clawd-session": str(turn.context["session"])}
-    opened = connection.sock
     turn.opened(opened)
     try:
         opened.settimeout(max(0.1, min(IDLE_S, turn.left())))
