@@ -46,7 +46,7 @@ class Rehearsal:
         self.work.mkdir(exist_ok=True)
         self._directory = tempfile.TemporaryDirectory(prefix="clawd-")
         self.socket = f"{self._directory.name}/s"
-        self.place = Place(str(root), "the-token", "2026-11-29T14:00:00.000+02:00", self.socket)
+        self.place = Place(str(root), "the-token", "2026-11-29T14:00:00.000+02:00", socket=self.socket)
         self._port = model.port
         self._listener: socket.socket | None = None
         self.forget()

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from agent.turn import Answer, Turn
 
 
-ENGINES = ("offline", "scripted", "messages", "chat")
+ENGINES = ("offline", "scripted", "messages", "chat", "claude-code", "exec")
 
 
 def engine(name: str) -> Callable[[Turn], Answer] | None:
@@ -24,6 +24,14 @@ def engine(name: str) -> Callable[[Turn], Answer] | None:
         return respond
     if name in ("messages", "chat"):
         from agent.engines.loop import respond
+
+        return respond
+    if name == "claude-code":
+        from agent.engines.claude_code import respond
+
+        return respond
+    if name == "exec":
+        from agent.engines.exec import respond
 
         return respond
     return None
