@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -14,7 +13,7 @@ import pytest
 from agent import tools
 from agent.turn import Stopped
 
-from .conftest import TOKEN, Bench
+from .conftest import Bench
 
 
 def until(what: Callable[[], Any]) -> None:
@@ -107,7 +106,7 @@ def test_a_job_says_how_it_ended(bench: Bench) -> None:
 @pytest.mark.parametrize("arguments", [{"command": "touch x"}, {"command": "touch x", "background": True}])
 def test_a_command_is_not_run_again(bench: Bench, arguments: dict[str, Any]) -> None:
     assert bench("bash", again=True, **arguments) == tools.INTERRUPTED
-    assert os.listdir(bench.work) == []
+    assert not any(bench.work.iterdir())
 
 
 def running(pid: int) -> bool:
