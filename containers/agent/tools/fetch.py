@@ -171,7 +171,7 @@ def show(answer: http.client.HTTPResponse, url: str, method: str) -> None:
 def read(answer: http.client.HTTPResponse, first: bytes, charset: str | None, feed: Callable[[str], object]) -> bool:
     """Feed an answer's text as it comes. False: it broke off, or `_BYTES` were read and there is more."""
     try:
-        b"".decode(charset or "utf-8")  # not every codec is one of texts
+        "a".encode(charset or "utf-8")  # not every codec is one of texts
     except LookupError:
         charset = None
     decode = codecs.getincrementaldecoder(charset or "utf-8")("backslashreplace").decode

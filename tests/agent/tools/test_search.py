@@ -136,10 +136,10 @@ def test_an_endless_expression_ends_and_what_was_found_is_kept(bench: Bench) -> 
 
 
 def test_a_tree_as_deep_as_a_path_may_be(bench: Bench) -> None:
-    make = "for n in range(2500): os.mkdir('d'); os.chdir('d')\nopen('a.py', 'w')"
+    make = "for n in range(1100): os.mkdir('ddd'); os.chdir('ddd')\nopen('a.py', 'w')"
     subprocess.run([sys.executable, "-c", f"import os\n{make}"], cwd=bench.work, check=True, timeout=60)
     try:
         said = bench("glob", pattern="*.py")
     finally:
-        subprocess.run(["rm", "-rf", bench.work / "d"], check=True, timeout=60)
+        subprocess.run(["rm", "-rf", bench.work / "ddd"], check=True, timeout=60)
     assert said == "[no file has such a name][1 files or directories could not be read]"
