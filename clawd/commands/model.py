@@ -62,7 +62,7 @@ def shown(table: ModelTable) -> str:
 def _wanted(config: Config, table: ModelTable, words: str) -> ModelTable:
     """The table that the words ask for. Raises UsageError."""
     pairs = [word.partition("=") for word in words.split()]
-    if len(pairs) == 1 and pairs[0][0] not in _KEYS:
+    if len(pairs) == 1 and not pairs[0][1]:
         asked = {"model": words}
     elif all(equals and value for _, equals, value in pairs) and {key for key, _, _ in pairs} <= set(_KEYS):
         asked = {key: value for key, _, value in pairs}

@@ -22,6 +22,7 @@ from clawd.context import fence, imports
 from clawd.context.fence import Fences
 from clawd.context.history import Message, history
 from clawd.context.parts import Part, compact, declared, prompt
+from clawd.context.tools import sandbox_tools
 from clawd.errors import ConfigError, UnsafePath
 from clawd.files import read_owned
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -198,9 +199,7 @@ def _known(tx: Transaction, group: str, session: str) -> tuple[str | None, bool]
 
 def _tools(host: Sequence[Tool], *, foreign: bool) -> list[dict[str, Any]]:
     """What an engine of ours may call; a foreign one has tools of its own beside the host's."""
-    from clawd.context.tools import SANDBOX
-
-    inside = [] if foreign else [{**tool, "where": "sandbox"} for tool in SANDBOX]
+    inside = [] if foreign else list(sandbox_tools())
     return inside + [{**tool, "where": "host"} for tool in host]
 
 
