@@ -45,7 +45,10 @@ def test_it_shows_what_answers(chat: Chat) -> None:
         ("7", 'model = "7"\n'),
         ("openai/gpt", 'engine = "chat"\nmodel = "gpt"\nservice = "openai"\nfallbacks = ["anthropic/small"]\n'),
         ("engine=claude-code effort=low", 'engine = "claude-code"\neffort = "low"\n'),
-        ("engine=chat model=gpt service=openai", 'engine = "chat"\nmodel = "gpt"\nservice = "openai"\nfallbacks = []\n'),
+        (
+            "engine=chat model=gpt service=openai",
+            'engine = "chat"\nmodel = "gpt"\nservice = "openai"\nfallbacks = []\n',
+        ),
         ("engine=exec agent=codex", 'engine = "exec"\nagent = "codex"\n'),
         ("engine=offline", 'engine = "offline"\n'),
     ],

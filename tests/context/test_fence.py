@@ -60,7 +60,12 @@ def test_each_part_has_its_own_origin() -> None:
 
 @pytest.mark.parametrize(
     ("sender", "role", "name"),
-    [("owner", "owner", None), ("member:bob", "member", "bob"), ("telegram:7", "owner", "telegram:7"), (None, "x", None)],
+    [
+        ("owner", "owner", None),
+        ("member:bob", "member", "bob"),
+        ("telegram:7", "owner", "telegram:7"),
+        (None, "x", None),
+    ],
 )
 def test_how_a_speaker_is_called(sender: str | None, role: str, name: str | None) -> None:
     assert person_of(sender, role) == name

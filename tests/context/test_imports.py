@@ -63,8 +63,13 @@ def put(group: GroupHome, files: dict[str, str]) -> None:
 
 def test_they_are_found_from_the_file_that_names_them(group: GroupHome, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(group.root.parents[1]))
-    put(group, {"docs/a.md": "@b.md @../top.md", "docs/b.md": "B", "top.md": "T @CLAUDE.md @user_profile.md", "h.md": "H"})
-    found = resolve(group, [("CLAUDE.md", f"@docs/a.md @{group.root}/top.md"), ("user_profile.md", "@~/groups/main/h.md")])
+    put(
+        group,
+        {"docs/a.md": "@b.md @../top.md", "docs/b.md": "B", "top.md": "T @CLAUDE.md @user_profile.md", "h.md": "H"},
+    )
+    found = resolve(
+        group, [("CLAUDE.md", f"@docs/a.md @{group.root}/top.md"), ("user_profile.md", "@~/groups/main/h.md")]
+    )
     assert [name for name, _ in found.files] == ["docs/a.md", "top.md", "h.md", "docs/b.md"]
     assert found.refused == []
 
