@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from clawd.config.edit import change
+from clawd.config.engines import served
 from clawd.config.group import Effective
 from clawd.config.load import merged, parse_group
-from clawd.config.models import CHOICES, THINKING, checked, command_of, laid, models, own_service
+from clawd.config.models import CHOICES, THINKING, checked, laid, models, own_service
 from clawd.config.presets import DIALECTS, services
 from clawd.config.schema import Config, ModelTable
 from clawd.errors import ClawdError, UsageError
@@ -79,9 +80,7 @@ def _wanted(config: Config, table: ModelTable, words: str) -> ModelTable:
 
 def _reachable(config: Config, group: str, settings: Effective) -> list[str]:
     """Sentences on fallbacks that are left out. Raises ConfigError when no model could answer."""
-    if settings.model.engine == "exec":
-        command_of(config, settings.model.agent)
-    return models(config, group, settings)[1]
+    return models(config, group, replace(settings, model=served(config, settings.model)))[1]
 
 
 def _differences(config: Config, old: ModelTable, new: ModelTable) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from clawd.config.load import merged, parse, parse_group
 from clawd.config.schema import Config
 from clawd.errors import ClawdError
 
-CONFIG = '[model]\nengine = "messages"\nmodel = "big"\nfallbacks = ["small"]\n[engines.codex]\ncommand = ["codex"]\n'
+CONFIG = '[model]\nengine = "messages"\nmodel = "big"\nfallbacks = ["small"]\n'
 GROUP = '# mine\ngrants = ["anthropic", "openai"]\n\n[model]\n# cheap\nmax_output = 100  # short\n'
 
 
@@ -66,7 +66,8 @@ def test_a_change_is_written_and_comments_stay(chat: Chat, words: str, written: 
         ("ollama/llama", 'add "ollama" in grants'),
         ("engine=gpt", "offline, scripted, messages"),
         ("effort=huge", "low, medium, high"),
-        ("engine=exec agent=pi", "there are codex"),
+        ("engine=exec agent=pie", "codex"),
+        ("engine=exec agent=grok", "no service 'xai'"),
         ("engine=exec", "agent ="),
         ("engine=chat", "needs a model"),
         ("colour=red", "is not understood"),

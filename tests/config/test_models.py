@@ -21,8 +21,8 @@ allow_private = true
 base_url = "https://lab.example.org/models/v1beta"
 [services.docs]
 hosts = ["docs.example.org"]
-[engines.codex]
-command = ["codex", "exec"]
+[engines.mine]
+command = ["mine", "run"]
 """
 GRANTS = 'grants = ["anthropic", "openai", "openrouter", "ollama", "here", "lab", "docs"]\n'
 
@@ -45,7 +45,7 @@ def found(model: str, grants: str = GRANTS) -> tuple[list[dict[str, Any]], list[
         ('engine = "messages"\nservice = "lab"', "messages", "/svc/lab/messages"),
         ('engine = "claude-code"', "messages", "/svc/anthropic/v1/messages"),
         ('engine = "claude-code"\nservice = "openrouter"', "messages", "/svc/openrouter/v1/messages"),
-        ('engine = "exec"\nservice = "openai"\nagent = "codex"', "chat", "/svc/openai/v1/chat/completions"),
+        ('engine = "exec"\nagent = "codex"', "chat", "/svc/openai/v1/chat/completions"),
     ],
 )
 def test_where_a_model_is_reached(model: str, dialect: str, path: str) -> None:
@@ -85,15 +85,16 @@ def test_what_is_missing_is_said_with_what_to_write(model: str, grants: str, say
 
 
 def test_an_engine_of_its_own_needs_no_model() -> None:
-    assert found('engine = "exec"\nagent = "codex"', "") == ([], [])
+    assert found('engine = "exec"\nagent = "mine"', "") == ([], [])
     assert found('engine = "offline"', "") == ([], [])
     assert found('engine = "claude-code"')[0][0]["model"] is None
     config = parse(Config, CONFIG, "config.toml")
-    assert command_of(config, "codex")["command"] == ["codex", "exec"]
-    with pytest.raises(ConfigError, match=r"there is no \[engines.pi\]; there are codex"):
-        command_of(config, "pi")
-    with pytest.raises(ConfigError, match=r"agent = .*none: write one"):
-        command_of(Config(), None)
+    entry = command_of(config, ModelTable(engine="exec", agent="mine"))
+    assert entry is not None and entry.command == ["mine", "run"]
+    with pytest.raises(ConfigError, match=r"there is no \[engines.pie\]; there are .*codex.*mine"):
+        command_of(config, ModelTable(engine="exec", agent="pie"))
+    with pytest.raises(ConfigError, match=r"needs agent = .*codex"):
+        command_of(Config(), ModelTable(engine="exec"))
 
 
 MESSAGES = ModelTable(engine="messages", model="m", fallbacks=["n", "ollama/o"])
