@@ -291,7 +291,8 @@ class Counter:
         if self._followups(run.group) != "steer":
             return []
         wakes = await self._ledger.do(lambda tx: steering.followups(tx, turns.check_lease(tx, lease)))
-        return [Control(live.turn, "steer", wakes)] if wakes else []
+        shown = self._composer.shown({"id": live.turn, "grp": run.group}, wakes)
+        return [Control(live.turn, "steer", shown)] if wakes else []
 
     async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
         run, _ = self._live(lease)
