@@ -4,6 +4,7 @@ the home's lock. Each takes the request's params and gives JSON-ready data."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
@@ -21,6 +22,8 @@ from clawd.ids import folder_name
 from clawd.ledger import ends, groups, turns
 from clawd.ledger.db import Ledger
 from clawd.turns.dispatch import Dispatcher
+
+log = logging.getLogger(__name__)
 
 Params = dict[str, Any]
 Operation = Callable[[Params], Awaitable[Any]]
@@ -52,6 +55,17 @@ class Operations:
         row = await self._ledger.do(lambda tx: groups.add(tx, name, self._now()))
         ensure_group(self._home, row.folder)
         return row
+
+    async def adopt_folders(self) -> None:
+        """Folders that a person made by hand under groups/ are groups."""
+        known = {row.folder for row in await self._ledger.do(groups.every)}
+        for entry in sorted(os.scandir(self._home.groups), key=lambda entry: entry.name):
+            if entry.name in known or not entry.is_dir(follow_symlinks=False):
+                continue
+            try:
+                await self.make_group(entry.name)
+            except (ClawdError, OSError) as error:
+                log.warning("groups/%s is no group: %s", entry.name, error)
 
     async def add_group(self, params: Params) -> Params:
         row = await self.make_group(text(params, "name"))

@@ -3,13 +3,13 @@ its next turn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from clawd.config.group import Effective, GroupConfig
+from clawd.config.group import Effective, GroupConfig, Mount
 from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.schema import Config
@@ -74,6 +74,26 @@ class LiveConfig:
     def problem_of(self, folder: str) -> ClawdError | None:
         """What is wrong with a group's file since it was last read."""
         return self.problems.get(f"groups/{folder}/group.toml")
+
+    def warnings(self, folder: str) -> list[str]:
+        """What those who talk to a group must know of its file."""
+        problem = self.problem_of(folder)
+        holds = "what it said before still holds, but for grants and mounts, of which there are none meanwhile"
+        return [f"groups/{folder}/group.toml is not used; {holds}: {problem}"] if problem else []
+
+    def mounts(self, folder: str) -> Sequence[Mount]:
+        """What a group asks for. What an edit was to take away must not stay because of a slip of the pen."""
+        asked = self.group(folder).mounts
+        return asked if self.problem_of(folder) is None else ()
+
+    def bindings(self, folder: str) -> Sequence[str]:
+        """The chats that a group may be heard in; none while a mistake may be in what takes one away."""
+        bound = self.group(folder).bindings
+        return bound if self.problem_of(folder) is None else ()
+
+    def first_binding(self, folder: str) -> str | None:
+        bindings = self.group(folder).bindings
+        return bindings[0] if bindings else None
 
     def for_group(self, folder: str) -> Effective:
         """What holds for one group now."""

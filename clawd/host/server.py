@@ -18,7 +18,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 

@@ -1,7 +1,7 @@
-"""What turns did beside their answer, through host tools: each effect once, keyed by content (turn, tool, arguments, nth
-equal call), committed together with its result.
+"""What turns did beside their answer, through host tools: each effect once, keyed by content (turn, tool, arguments,
+nth equal call), committed together with its result.
 
-Who asks without a number gets the results that it may not have heard yet, in their order, before anything is done again.
+Who asks without a number gets the results that it may not have heard yet, in order, before anything is done again.
 """
 
 from __future__ import annotations
@@ -40,10 +40,14 @@ def known(tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], n
     )
     if old is not None:
         return Effect(json.loads(old["result"]), old["id"])
-    counts = tx.all("SELECT tool, COUNT(*) AS n FROM effect WHERE turn = ? AND state = 'done' GROUP BY tool", lease.turn)
+    counts = tx.all(
+        "SELECT tool, COUNT(*) AS n FROM effect WHERE turn = ? AND state = 'done' GROUP BY tool", lease.turn
+    )
     for tools, most, what in _QUOTAS:
         if tool in tools and sum(each["n"] for each in counts if each["tool"] in tools) >= most:
-            return Effect({"error": f"this turn has had its {most} {what}, which is the limit; say the rest in your answer"})
+            return Effect(
+                {"error": f"this turn has had its {most} {what}, which is the limit; say the rest in your answer"}
+            )
     return None
 
 

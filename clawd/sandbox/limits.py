@@ -15,13 +15,30 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clawd.sandbox.protocol import LimitsKind, SandboxLimits
+
+if TYPE_CHECKING:
+    from clawd.config.schema import SandboxTable
 
 CONTROLLERS = ("memory", "pids", "cpu")
 NEEDED = ("memory", "pids")
 OPEN_FILES = 4096
 _PERIOD = 100_000  # microseconds, the kernel's default for a CPU quota
+
+
+def limits_of(sandbox: SandboxTable) -> SandboxLimits:
+    """What a group's config says of it."""
+    return SandboxLimits(
+        memory_bytes=sandbox.memory,
+        cpus=sandbox.cpus,
+        pids=sandbox.pids,
+        file_bytes=sandbox.work,
+        work_bytes=sandbox.work,
+        work_files=sandbox.work_files,
+        tmp_exec=sandbox.tmp_exec,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from clawd import daemon
+from clawd import ending
 from clawd.cli.main import run
 from tests.blocking import Guard
 from tests.system import world
@@ -22,13 +22,13 @@ def watch() -> None:
     limit = os.environ.get("CLAWD_GUARD")
     if not limit:
         return
-    ready = daemon.Daemon._until_ended
+    ready = ending.until_ended
 
-    async def watched(self: daemon.Daemon, *arguments: Any) -> None:
+    async def watched(*arguments: Any) -> None:
         Guard(logging.getLogger(__name__).error, lenient=False, limit=float(limit) / 1000).install()
-        await ready(self, *arguments)
+        await ready(*arguments)
 
-    daemon.Daemon._until_ended = watched  # type: ignore[method-assign]
+    ending.until_ended = watched
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
     if len(choices) == 1 or not all(choices) or len({each.casefold() for each in choices}) < len(choices):
         raise UsageError("choices are two or more, each with words of its own; or none, for an open question")
     if offers_verdict(question, choices):
-        raise UsageError("nobody can approve or deny here: approvals come from clawd itself. Say what will be done instead")
+        raise UsageError(
+            "nobody can approve or deny here: approvals come from clawd itself. Say what will be done instead"
+        )
     expires = context.clock.now() + timedelta(hours=arguments.expires_hours)
 
     def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
@@ -68,7 +70,17 @@ def put(question: str, choices: list[str], again: bool) -> str:
 
 
 # What people read as these letters, or write in their place.
-_ALIKE = {"a": "а4@αᴀ", "d": "ԁᴅ", "e": "е3εᴇ", "i": "і1!|ιɪ", "l": "ʟ", "n": "пηɴ", "o": "о0οσᴏ", "p": "рρᴘ", "r": "гʀ"}
+_ALIKE = {
+    "a": "а4@αᴀ",
+    "d": "ԁᴅ",
+    "e": "е3εᴇ",
+    "i": "і1!|ιɪ",
+    "l": "ʟ",
+    "n": "пηɴ",
+    "o": "о0οσᴏ",
+    "p": "рρᴘ",
+    "r": "гʀ",
+}
 _ALIKE |= {"s": "ѕ5$", "v": "ѵνᴠ", "y": "уυʏ"}
 _LETTERS = {ord(other): letter for letter, others in _ALIKE.items() for other in others}
 _VERDICTS = {"approve": re.compile("ap+r+o+v"), "deny": re.compile("den+(y|i(ed|es|al|er))")}

@@ -27,7 +27,9 @@ class Arguments(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     emoji: str = Field(min_length=1, max_length=64, description="one emoji, as the chat has it")
-    message: int = Field(default=0, ge=0, le=2**53, description="the id of a message of this conversation; 0: the newest")
+    message: int = Field(
+        default=0, ge=0, le=2**53, description="the id of a message of this conversation; 0: the newest"
+    )
 
 
 async def prepare(context: ToolContext, arguments: Arguments) -> Act:
