@@ -23,10 +23,13 @@ import anyio
 from clawd import __version__, ending, faults, log, stores, watchdog
 from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock
+from clawd.commands import model
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
 from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
+from clawd.config.models import model_services
+from clawd.config.presets import services
 from clawd.config.store import group_folder_store
 from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
@@ -36,6 +39,7 @@ from clawd.errors import ClawdError, ConfigError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
+from clawd.host.tools import declarations
 from clawd.intake import Intake
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
@@ -56,6 +60,7 @@ from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.jobs import Jobs
 from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
@@ -173,10 +178,22 @@ class Daemon:
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
-        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.wake(group))
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon)
-        self.gate = Gate(home, self.config, clock, self.reloads.renew)
+        self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen)
+        self.composer = Composer(
+            home,
+            clock,
+            self.config.for_group,
+            self.gate.environment,
+            config=lambda: self.config.current,
+            ledger=ledger,
+            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
+        )
+        self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
+        self.recorder = Recorder(
+            home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
+        )
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -187,6 +204,7 @@ class Daemon:
             text_limit=self._text_limit,
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
+            wall_seconds=lambda group: self.config.for_group(group).limits.wall_minutes * 60,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
@@ -224,9 +242,11 @@ class Daemon:
             ledger=ledger,
             clock=clock,
             signals=signals,
-            composer=Composer(home, clock, self.config.for_group, self.gate.environment),
+            composer=self.composer,
             blobs=Blobs(home.blobs),
             text_limit=self._text_limit,
+            jobs=self.jobs,
+            followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
         self.questions = Questions(ledger, clock, self.dispatcher.wake)
@@ -258,19 +278,20 @@ class Daemon:
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
+            followups=self.config.followups,
         )
         table = {**self.operations.table(), "status": self.status}
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
 
+    def _text_limit(self, channel: str) -> int:
+        adapter = self.channels.get(channel)
+        return adapter.limits.text if adapter else 4000
+
     def _channel_limits(self, channel: str) -> ChannelLimits | None:
         adapter = self.channels.get(channel)
         return adapter.limits if adapter else None
-
-    def _text_limit(self, channel: str) -> int:
-        limits = self._channel_limits(channel)
-        return limits.text if limits else 4000
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)
@@ -295,6 +316,19 @@ class Daemon:
         run = self.dispatcher.active.get(group)
         sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
+
+    async def model(self, group: str, words: str) -> str:
+        settings, config = self.config.for_group(group), self.config.current
+        return await anyio.to_thread.run_sync(
+            model.say, self.home.group(group).config_file, config, settings, group, words
+        )
+
+    def _chosen(self, group: str) -> frozenset[str]:
+        """Services that live turns of the group reach a model of their own choice through."""
+        run, known = self.dispatcher.active.get(group), services(self.config.current)
+        choices = {live.choice for live in run.live.values() if live.choice} if run else set()
+        tables = [self.composer.chosen(group, choice).model for choice in choices]
+        return frozenset().union(*(model_services(table, known) for table in tables))
 
     async def status(self, params: dict[str, Any]) -> dict[str, Any]:
         names = await self.ledger.do(groups.every)

@@ -47,6 +47,10 @@ def _withdrawn(tx: Transaction, row: Row) -> str:
     return " The agent's open question is withdrawn." if questions.withdraw(tx, row["session"]) else ""
 
 
+async def _model(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.model(row["grp"], rest)
+
+
 def _later(word: str) -> Command:
     return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
 
@@ -56,8 +60,11 @@ COMMANDS: dict[str, Command] = {
     "status": Command("what is running and what waits", Role.MEMBER, _status),
     "stop": Command("stop what is running (/stop all: what waits, too)", Role.MEMBER, _stop),
     "new": Command("begin a new conversation", Role.MEMBER, _new),
-    **{
-        word: _later(word)
-        for word in ("usage", "model", "memory", "remember", "schedule", "skills", "approve", "deny", "pair")
-    },
+    "model": Command(
+        "which model answers; /model NAME, /model SERVICE/NAME, /model engine=E effort=L, /model reset",
+        Role.OWNER,
+        lambda *_: Done(""),
+        _model,
+    ),
+    **{word: _later(word) for word in ("usage", "memory", "remember", "schedule", "skills", "approve", "deny", "pair")},
 }

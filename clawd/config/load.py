@@ -106,6 +106,7 @@ def merged(config: Config, group: GroupConfig) -> Effective:
         trigger=group.trigger or config.claw.trigger,
         sandbox=over("sandbox"),
         model=over("model"),
+        limits=over("limits"),
         memory=over("memory"),
         budget=over("budget"),
         group=group,

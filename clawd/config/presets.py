@@ -74,6 +74,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+# The service that an engine's model is reached through when `[model] service` does not say.
+MODEL_SERVICE = {"messages": "anthropic", "chat": "openai", "claude-code": "anthropic"}
+# What known services speak; any other one speaks what its group's engine speaks.
+DIALECTS = {"anthropic": "messages", "openai": "chat", "openrouter": "chat", "ollama": "chat"}
+
 
 def laid(services: object) -> object:
     """`[services]` as TOML gave it, with the presets beneath, key by key. Raises ValueError for a name that cannot be.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from clawd.clock import rfc3339
@@ -14,6 +14,7 @@ from clawd.trust import TRUST, Role, lowest, origin_of
 
 # So many turns may wait in a session; further messages join the last of them.
 MAX_QUEUED = 50
+_NO_CHOICE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +77,18 @@ def accept(
         session=session,
         state="received",
     )
+    if role is not Role.OWNER:
+        tx.execute("UPDATE grp SET others = 1 WHERE name = ?", group)
     if incoming.kind == "command":
         return Accepted(seq, "received", session, None)
     if held:
         tx.move("inbound", seq, "hold", reason=held)
         return Accepted(seq, "held", session, None)
-    return enqueue(tx, seq, now)
+    return enqueue(tx, seq, now, incoming.choice if role is Role.OWNER else {})
 
 
-def enqueue(tx: Transaction, seq: int, now: str) -> Accepted:
-    """Give a received message its wake and its turn."""
+def enqueue(tx: Transaction, seq: int, now: str, choice: Mapping[str, str] = _NO_CHOICE) -> Accepted:
+    """Give a received message its wake and its turn, with what was chosen for that alone."""
     row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
     assert row is not None
     wake = add_wake(tx, row, questions.answered(tx, row))
@@ -98,18 +101,16 @@ def enqueue(tx: Transaction, seq: int, now: str) -> Accepted:
         row["session"],
     )
     assert last is not None
+    chosen = json.dumps(dict(choice), sort_keys=True) if choice else None
     turn, merged = last["id"], last["n"] >= MAX_QUEUED
     if merged:
-        waiting = tx.one("SELECT authority, taint FROM turn WHERE id = ?", turn)
+        waiting = tx.one("SELECT authority, taint, choice FROM turn WHERE id = ?", turn)
         # A wake of another authority is never merged: it would lower or raise what the turn may do.
-        merged = waiting is not None and waiting["authority"] == role
+        merged = waiting is not None and (waiting["authority"], waiting["choice"]) == (role, chosen)
         if merged:
             tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE id = ?", trust, turn)
     if not merged:
-        place = {name: row[name] for name in ("channel", "account", "chat", "thread")}
-        turn = turns.queue(
-            tx, group=row["grp"], session=row["session"], authority=role, taint=trust, place=place, now=now
-        )
+        turn = turns.queue(tx, row, role, trust, now, choice=chosen)
     tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
     tx.execute("UPDATE inbound SET turn = ? WHERE seq = ?", turn, seq)
     return Accepted(seq, "received", row["session"], turn, merged=merged)

@@ -21,6 +21,7 @@ from clawd.locks import KeyedLocks
 from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
+from clawd.turns import leases
 from clawd.turns.holds import Holds
 from clawd.turns.reconcile import Reconciler
 from clawd.turns.record import Recorder
@@ -53,11 +54,12 @@ class Dispatcher:
         text_limit: Callable[[str], int],
         max_live: Callable[[], int],
         warm_seconds: Callable[[str], float],
+        wall_seconds: Callable[[str], float] = lambda group: leases.WALL_S,
     ) -> None:
         self._ledger, self._clock, self._signals = ledger, clock, signals
         self._recorder, self._tasks = recorder, tasks
         self.deliver, self._text_limit = deliver, text_limit
-        self._max_live, self._warm_seconds = max_live, warm_seconds
+        self._max_live, self._warm_seconds, self._wall_seconds = max_live, warm_seconds, wall_seconds
         self.active: dict[str, Run] = {}
         self._wanting: dict[str, None] = {}  # groups that have no run, or one that ends, in their order
         self._barred: set[str] = set()  # groups that must not have one just now
@@ -320,7 +322,7 @@ class Dispatcher:
 
     def _on_ready(self, run: Run) -> None:
         run.last_worked = self._clock.monotonic()
-        watch = Watch(run, self._clock, self._warm_seconds, self._kill, self.runs.freeze)
+        watch = Watch(run, self._clock, self._warm_seconds, self._kill, self.runs.freeze, self._wall_seconds)
         self._tasks.start_soon(watch.until_gone, name=f"watch {run.group}")
         self._signals.emit(News("run", group=run.group, data={"run": run.id, "state": "ready"}))
         self.holds.release(run.group)

@@ -38,6 +38,7 @@ class LiveTurn:
     taint: float = 1.0  # what it has fallen to, in the ledger too
     told: bool = False  # its person knows that a request was refused
     alarms: int = 0  # how often the owner was told of something worse
+    choice: str | None = None  # of engine, model and effort for it alone, JSON
     spent: str | None = None  # its last model call was refused, because this budget is spent
 
     @classmethod
@@ -45,7 +46,7 @@ class LiveTurn:
         """A claimed turn after a restart of the daemon. Its worker had it, or asks for it once more."""
         held = row["id"], row["session"], row["attempt"], row["worker"]
         stopping = now if row["stop_requested"] else None
-        acts = {"role": Role(row["authority"]), "taint": row["taint"]}
+        acts = {"role": Role(row["authority"]), "taint": row["taint"], "choice": row["choice"]}
         return cls(*held, now, now + RETURN_S - LEASE_S, now, confirmed=True, stopping=stopping, **acts)
 
 
