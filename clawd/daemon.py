@@ -21,7 +21,7 @@ from typing import Any
 import anyio
 
 from clawd import __version__, ending, faults, log, stores, watchdog
-from clawd.channel import Adapter, AdapterFactory
+from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands import model
 from clawd.commands.operations import Operations
@@ -60,6 +60,8 @@ from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.jobs import Jobs
+from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
@@ -153,6 +155,7 @@ class Daemon:
             await self.outbox.start()
             self.tasks.start_soon(self.recorder.note_failures)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
+            self.tasks.start_soon(self.questions.run, name="questions")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 work = partial(adapter.run, self.intake)
@@ -175,10 +178,22 @@ class Daemon:
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
-        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.wake(group))
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen)
+        self.composer = Composer(
+            home,
+            clock,
+            self.config.for_group,
+            self.gate.environment,
+            config=lambda: self.config.current,
+            ledger=ledger,
+            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
+        )
+        self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
+        self.recorder = Recorder(
+            home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
+        )
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -222,15 +237,6 @@ class Daemon:
         )
         self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon)
         self.dispatcher.runs.check_room = self.upkeep.check_room
-        self.composer = Composer(
-            home,
-            clock,
-            self.config.for_group,
-            self.gate.environment,
-            config=lambda: self.config.current,
-            ledger=ledger,
-            host_tools=declarations,
-        )
         self.counter = Counter(
             dispatcher=self.dispatcher,
             ledger=ledger,
@@ -239,13 +245,18 @@ class Daemon:
             composer=self.composer,
             blobs=Blobs(home.blobs),
             text_limit=self._text_limit,
+            jobs=self.jobs,
+            followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
+        self.questions = Questions(ledger, clock, self.dispatcher.wake)
         self.sockets = Sockets(
             self.counter,
             clock,
             home.blobs,
-            self._text_limit,
+            self._channel_limits,
+            self.config.bindings,
+            self.questions.look_again,
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
@@ -267,6 +278,7 @@ class Daemon:
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
+            followups=self.config.followups,
         )
         table = {**self.operations.table(), "status": self.status}
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
@@ -276,6 +288,10 @@ class Daemon:
     def _text_limit(self, channel: str) -> int:
         adapter = self.channels.get(channel)
         return adapter.limits.text if adapter else 4000
+
+    def _channel_limits(self, channel: str) -> ChannelLimits | None:
+        adapter = self.channels.get(channel)
+        return adapter.limits if adapter else None
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)

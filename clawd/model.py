@@ -123,6 +123,14 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """What a call of a host tool gets. `id` is what was done, once; None when nothing was."""
+
+    result: dict[str, Any]
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """A claimed turn as the runner is handed it: JSON-ready values, no secret."""
 

@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
+from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.looking import check_group
 from clawd.config.home import Home
@@ -36,10 +37,10 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
             lambda group: settings,
             config=lambda: config,
             ledger=ledger,
-            host_tools=declarations,
+            host_tools=lambda channel: declarations(ChannelLimits()),
         )
         id, turn = (base, 1) if ledger is None else await ledger.do(lambda tx: _next(tx, group, base, session))
-        row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None}
+        row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None, "channel": "terminal"}
         said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
         at = rfc3339(SystemClock().now())
         wakes = [{"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said]}]

@@ -81,6 +81,10 @@ class LiveConfig:
         holds = "what it said before still holds, but for grants and mounts, of which there are none meanwhile"
         return [f"groups/{folder}/group.toml is not used; {holds}: {problem}"] if problem else []
 
+    def bindings(self, group: str) -> Sequence[str]:
+        """A group's chats: none while its file has a mistake, which may be in what it takes away."""
+        return self.group(group).bindings if self.problem_of(group) is None else ()
+
     def mounts(self, folder: str) -> Sequence[Mount]:
         """What a group asks for. What an edit was to take away must not stay because of a slip of the pen."""
         asked = self.group(folder).mounts
@@ -89,6 +93,13 @@ class LiveConfig:
     def first_binding(self, folder: str) -> str | None:
         bindings = self.group(folder).bindings
         return bindings[0] if bindings else None
+
+    def followups(self, folder: str) -> str:
+        """What a message does while a turn of its group is at work; the default where that cannot be read."""
+        try:
+            return self.group(folder).followups
+        except ConfigError:
+            return GroupConfig().followups
 
     def for_group(self, folder: str) -> Effective:
         """What holds for one group now."""

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from clawd.config.engines import EngineTable as EngineTable
+from clawd.config.engines import laid as engines_laid
 from clawd.config.presets import laid
 from clawd.config.secrets import Secret
 from clawd.config.service import Inject as Inject
@@ -186,15 +188,6 @@ class Profile(Table):
         return self
 
 
-class EngineTable(Table):
-    command: list[str] = Field(min_length=1)
-    """The command line; `{prompt}`, `{model}` and `{session}` are filled in."""
-    prompt: Literal["stdin", "argument"] = "stdin"
-    """How the prompt goes in."""
-    output: Literal["plain", "json", "stream-json"] = "plain"
-    """How the answer comes out."""
-
-
 class Price(Table):
     input: Dollars
     """Dollars a million input tokens."""
@@ -247,7 +240,7 @@ class Config(Table):
     logging: Logging = Logging()
     webhooks: Webhooks = Webhooks()
     profiles: dict[str, Profile] = {}
-    engines: dict[str, EngineTable] = {}
+    engines: Annotated[dict[str, EngineTable], BeforeValidator(engines_laid)] = {}
     prices: dict[str, Price] = {}
     speech: Speech = Speech()
     retention: Retention = Retention()

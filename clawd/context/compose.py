@@ -54,7 +54,7 @@ class Told:
 
 class Composer:
     """Puts offers together. `settings` gives a group's config as it stands now, `environment` what its commands find
-    the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself."""
+    the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself, for a channel."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Composer:
         *,
         config: Callable[[], Config] = Config,
         ledger: Ledger | None = None,
-        host_tools: Callable[[], Sequence[Tool]] = tuple,
+        host_tools: Callable[[str], Sequence[Tool]] = lambda channel: (),
     ) -> None:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
         self._config, self._ledger, self._host_tools = config, ledger, host_tools
@@ -155,7 +155,7 @@ class Composer:
             stem, others = await self._ledger.do(lambda tx: _known(tx, group, session))
         shared = settings.group.share_profile or not others
         engine = settings.model.engine
-        tools = _tools(self._host_tools(), foreign=engine in ("claude-code", "exec"))
+        tools = _tools(self._host_tools(row["channel"]), foreign=engine in ("claude-code", "exec"))
         folder = self._home.group(row["grp"])
 
         def read() -> tuple[list[Part], list[str], list[Message]]:

@@ -30,6 +30,8 @@ STEP = "/host/v1/turn/{turn}/step"
 EVENTS = "/host/v1/turn/{turn}/events"
 FINAL = "/host/v1/turn/{turn}/final"
 TOOL = "/host/v1/tools/{name}"
+MCP = "/mcp"
+SESSION = "X-Clawd-Session"  # a header: whose turn it is, for a process that does not know the turn's number
 
 # What each request's body holds, and its queries; `attempt` and `worker` are the fence of a turn.
 BODIES = {

@@ -209,7 +209,7 @@ def main(arguments: list[str]) -> None:
     except (protocol.NoDaemon, protocol.Refused) as error:
         end(f"clawd runner: {error}")
     client.close()
-    place = Place(settings["--group"], welcome["token"], welcome["clock"])
+    place = Place(settings["--group"], welcome["token"], welcome["clock"], int(settings["--port"]))
     Runner(path, place, Processes(forwarding)).run(welcome["limits"]["parallel"])
 
 

@@ -33,13 +33,14 @@ class GivenUp(Exception):
 
 
 class Place:
-    """Where a runner works: its directories and the token that its children carry."""
+    """Where a runner works: its directories, the token that its children carry, and where they find the gateway."""
 
-    def __init__(self, group: str, token: str, clock: str) -> None:
+    def __init__(self, group: str, token: str, clock: str, port: int = protocol.FORWARDED_PORT) -> None:
         self.group = group
         self.work = os.path.join(group, "work")
         self.token = token
         self.clock = clock
+        self.gateway = f"http://127.0.0.1:{port}"
 
 
 class Answer:
@@ -98,14 +99,14 @@ class Turn:
         self._interrupted.wait(seconds)
         self.check()
 
-    def start(self, argv: list[str]) -> Any:
-        """A command of this turn, in `work/`. Raises OSError."""
+    def start(self, argv: list[str], directory: str = "", more: dict[str, str] | None = None, **how: Any) -> Any:
+        """A command of this turn, in `work/` unless another directory is named. Raises OSError."""
         self.check()
         self.used_processes = True
         token, road = self.place.token, self.context.get("environment") or {}
         road = {name: value.replace("{token}", token) for name, value in road.items()}
-        environment = {**os.environ, **road, "CLAWD_TOKEN": token}
-        process = self.processes.start(self.id, argv, self.place.work, environment)
+        environment = {**os.environ, **road, "CLAWD_TOKEN": token, **(more or {})}
+        process = self.processes.start(self.id, argv, directory or self.place.work, environment, **how)
         if self._interrupted.is_set():  # it was started while the stop arrived
             self.processes.kill(self.id)
         return process
@@ -192,6 +193,21 @@ class Turn:
                 self._step(result)
             results.append(str(result["content"]))
         return results
+
+    # ---- for engines that run their own tools
+
+    @property
+    def given(self) -> list[dict[str, Any]]:
+        """The steps of earlier attempts."""
+        return self._given
+
+    def post(self, message: dict[str, Any]) -> None:
+        """A step that the engine made by itself, after those that were given."""
+        self._at = max(self._at, len(self._given))
+        self._step(message)
+
+    def tool_event(self, name: str, phase: str) -> None:
+        self._events.append({"type": "tool", "name": name[:200], "phase": phase})
 
     def host_tool(self, name: str, arguments: dict[str, Any], nth: int) -> str:
         """Call a tool of the daemon; a refusal is a sentence too."""

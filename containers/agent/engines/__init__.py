@@ -19,4 +19,12 @@ def engine(name: str) -> Callable[[Turn], Answer] | None:
         from agent.engines.scripted import respond
 
         return respond
+    if name == "claude-code":
+        from agent.engines.claude_code import respond
+
+        return respond
+    if name == "exec":
+        from agent.engines.exec import respond
+
+        return respond
     return None
