@@ -59,6 +59,10 @@ class Spending:
         self._looking = anyio.Lock()
         books.freed = self.look
 
+    def knows(self, group: str) -> bool:
+        """Whether turns of the group may have to wait."""
+        return group in self._held
+
     def hold(self, group: str, spent: BudgetSpent) -> None:
         """A turn of the group was held because of this. Of several the smallest call decides when they go on."""
         known = self._held.get(group)
