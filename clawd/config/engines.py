@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from clawd.config.values import Table, written
 
 if TYPE_CHECKING:
-    from clawd.config.schema import Config
+    from clawd.config.schema import Config, ModelTable
 
 
 def _beneath(path: str) -> str:
@@ -101,6 +101,12 @@ def _laid(name: str, own: object) -> object:
 def engines(config: Config) -> dict[str, EngineTable]:
     """Every entry there is: the known ones, and what `config.toml` says."""
     return {**_presets(), **config.engines}
+
+
+def reached(config: Config, model: ModelTable) -> ModelTable:
+    """The same `[model]`, with the service of its `[engines]` entry where it names none of its own."""
+    entry = engines(config).get(model.agent or "") if model.engine == "exec" and model.service is None else None
+    return model.model_copy(update={"service": entry.service}) if entry and entry.service else model
 
 
 @lru_cache(maxsize=1)

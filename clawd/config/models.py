@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
+from clawd.config.engines import engines
 from clawd.config.group import Effective
 from clawd.config.load import nearest
 from clawd.config.presets import DIALECTS, MODEL_SERVICE, services
@@ -106,11 +107,11 @@ def models(config: Config, group: str, settings: Effective) -> tuple[list[dict[s
 
 
 def command_of(config: Config, agent: str | None) -> dict[str, Any]:
-    """The `[engines]` entry of engine exec, with its name. Raises ConfigError that names those that exist."""
-    known = config.engines
+    """An `[engines]` entry, with its name. Raises ConfigError that names those that exist."""
+    known = engines(config)
     if agent not in known:
         named = f"there is no [engines.{agent}]" if agent else 'the engine "exec" needs agent = "NAME" below [model]'
-        raise ConfigError(f"{named}; there are {', '.join(known) or 'none: write one in config.toml'}")
+        raise ConfigError(f"{named}; there are {', '.join(sorted(known))}")
     return {"name": agent, **known[agent].model_dump()}
 
 
@@ -126,7 +127,8 @@ def _reached(config: Config, group: str, settings: Effective, name: str, model: 
         line = f'grants = ["{name}"]' if not settings.group.grants else f'"{name}" in grants'
         where = f"groups/{group}/group.toml"
         raise ConfigError(f"the service {name} is not granted to group {group}: add {line} at the top of {where}")
-    own = _DIALECT.get(settings.model.engine, "chat")
+    entry = engines(config).get(settings.model.agent or "")
+    own = _DIALECT.get(settings.model.engine, entry.dialect if entry else "chat")
     dialect = own if settings.model.engine == "claude-code" else DIALECTS.get(name, own)
     last = service.base_url.rstrip("/").rpartition("/")[2]
     return {

@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from clawd.clock import Clock
+from clawd.config.engines import reached
 from clawd.config.group import Effective
 from clawd.config.home import GroupHome, Home
 from clawd.config.models import THINKING, command_of, laid, models
@@ -101,7 +102,8 @@ class Composer:
             context["script"] = self._script(settings.model.script)
         elif engine in THINKING:
             context["models"], refused = models(self._config(), row["grp"], settings)
-            context["exec"] = command_of(self._config(), settings.model.agent) if engine == "exec" else None
+            named = {"exec": settings.model.agent, "claude-code": "claude-code"}
+            context["exec"] = command_of(self._config(), named[engine]) if engine in named else None
             told = await self.told(claim, settings)
             wakes, refused = told.wakes, refused + told.refused
             job: dict[str, Any] | None = getattr(claim, "job", None)
@@ -122,7 +124,8 @@ class Composer:
         settings = self._settings(group)
         if not choice:
             return settings
-        return replace(settings, model=laid(settings.model, json.loads(choice), services(self._config())))
+        model = laid(settings.model, json.loads(choice), services(self._config()))
+        return replace(settings, model=reached(self._config(), model))
 
     def shown(self, row: Row | Mapping[str, Any], wakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Wakes of this turn, or that join it, with `text`: what its model is shown of each."""
