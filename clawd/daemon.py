@@ -60,6 +60,7 @@ from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.jobs import Jobs
 from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
@@ -177,10 +178,22 @@ class Daemon:
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
-        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.wake(group))
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen)
+        self.composer = Composer(
+            home,
+            clock,
+            self.config.for_group,
+            self.gate.environment,
+            config=lambda: self.config.current,
+            ledger=ledger,
+            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
+        )
+        self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
+        self.recorder = Recorder(
+            home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
+        )
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -224,15 +237,6 @@ class Daemon:
         )
         self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon)
         self.dispatcher.runs.check_room = self.upkeep.check_room
-        self.composer = Composer(
-            home,
-            clock,
-            self.config.for_group,
-            self.gate.environment,
-            config=lambda: self.config.current,
-            ledger=ledger,
-            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
-        )
         self.counter = Counter(
             dispatcher=self.dispatcher,
             ledger=ledger,
@@ -241,6 +245,8 @@ class Daemon:
             composer=self.composer,
             blobs=Blobs(home.blobs),
             text_limit=self._text_limit,
+            jobs=self.jobs,
+            followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
         self.questions = Questions(ledger, clock, self.dispatcher.wake)
@@ -272,6 +278,7 @@ class Daemon:
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
+            followups=self.config.followups,
         )
         table = {**self.operations.table(), "status": self.status}
         self.control = ControlServer(home.state, table, self.conversations, self.execute)

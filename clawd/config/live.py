@@ -94,6 +94,13 @@ class LiveConfig:
         bindings = self.group(folder).bindings
         return bindings[0] if bindings else None
 
+    def followups(self, folder: str) -> str:
+        """What a message does while a turn of its group is at work; the default where that cannot be read."""
+        try:
+            return self.group(folder).followups
+        except ConfigError:
+            return GroupConfig().followups
+
     def for_group(self, folder: str) -> Effective:
         """What holds for one group now."""
         config, own = self.current, self.group(folder)

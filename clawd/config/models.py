@@ -76,10 +76,16 @@ def split(name: str, known: Collection[str]) -> tuple[str | None, str]:
     return (first, rest) if slash and rest and first in known else (None, name)
 
 
+def candidates(table: ModelTable, known: Collection[str]) -> list[tuple[str | None, str | None]]:
+    """(service, model) of the group's model and of its fallbacks, in the order in which they are tried."""
+    own = own_service(table)
+    named = [split(each, known) for each in table.fallbacks]
+    return [(own, table.model), *((service or own, model) for service, model in named)]
+
+
 def model_services(table: ModelTable, known: Collection[str]) -> frozenset[str]:
     """Every service that a model of the group is reached through: what they answer is the model's own."""
-    found = {own_service(table), *(split(each, known)[0] for each in table.fallbacks)}
-    return frozenset(name for name in found if name is not None)
+    return frozenset(name for name, _ in candidates(table, known) if name is not None)
 
 
 def models(config: Config, group: str, settings: Effective) -> tuple[list[dict[str, Any]], list[str]]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from clawd.ids import is_job
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.turns import check_lease
@@ -28,7 +29,7 @@ _QUOTAS: tuple[tuple[frozenset[str], int, str], ...] = (
 def known(tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], nth: int | None) -> Effect | None:
     """What a call gets without being done: the result that it has, or a refusal. Raises LeaseLost."""
     row = check_lease(tx, lease)
-    if row["session"].startswith("job:"):
+    if is_job(row["session"]):
         return Effect({"error": "a job has no tools"})
     digest = _digest(arguments)
     old = tx.one(

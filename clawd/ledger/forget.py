@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from clawd.clock import moment_of
+from clawd.ids import is_job
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import DECIDED
 
@@ -132,6 +133,7 @@ def forget_message(tx: Transaction, seq: int) -> None:
 def forget_turn(tx: Transaction, turn: int) -> None:
     """Take the text of a turn away, but for its messages: steps, effects, deliveries and its final."""
     tx.execute("DELETE FROM step WHERE turn = ?", turn)
+    tx.execute("UPDATE job SET prompt = '', answer = NULL WHERE turn = ?", turn)
     tx.execute("UPDATE effect SET result = '{}' WHERE turn = ?", turn)
     tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE turn = ?", turn)
     tx.execute("UPDATE question SET text = '', choices = '[]', note = '' WHERE turn = ?", turn)
@@ -168,11 +170,13 @@ def _drop_turn(tx: Transaction, turn: int) -> None:
     for row in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):
         _drop_message(tx, row["seq"])
     wakes = tx.all("SELECT wake FROM turn_wake WHERE turn = ?", turn)
-    for table in ("turn_wake", "delivery", "effect", "step", "question"):
+    for table in ("turn_wake", "delivery", "effect", "step", "question", "job"):
         tx.execute(f"DELETE FROM {table} WHERE turn = ?", turn)
     for row in wakes:
         _drop_wake(tx, row["wake"])
-    tx.execute("DELETE FROM turn WHERE id = ?", turn)
+    session = tx.one("DELETE FROM turn WHERE id = ? RETURNING session", turn)
+    if session is not None and is_job(session["session"]):
+        tx.execute("DELETE FROM session WHERE id = ?", session["session"])
 
 
 def _drop_message(tx: Transaction, seq: int) -> None:

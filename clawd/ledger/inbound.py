@@ -110,17 +110,7 @@ def enqueue(tx: Transaction, seq: int, now: str, choice: Mapping[str, str] = _NO
         if merged:
             tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE id = ?", trust, turn)
     if not merged:
-        place = {name: row[name] for name in ("channel", "account", "chat", "thread")}
-        turn = turns.queue(
-            tx,
-            group=row["grp"],
-            session=row["session"],
-            authority=role,
-            taint=trust,
-            place=place,
-            now=now,
-            choice=chosen,
-        )
+        turn = turns.queue(tx, row, role, trust, now, choice=chosen)
     tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
     tx.execute("UPDATE inbound SET turn = ? WHERE seq = ?", turn, seq)
     return Accepted(seq, "received", row["session"], turn, merged=merged)

@@ -112,9 +112,7 @@ def expire(tx: Transaction, now: datetime) -> tuple[list[str], datetime | None]:
             state="pending",
             text=json.dumps([part], ensure_ascii=False),
         )
-        place = {name: row[name] for name in ("channel", "account", "chat", "thread")}
-        session = {"group": row["grp"], "session": row["session"]}
-        turn = turns.queue(tx, **session, authority=authority, taint=taint, place=place, now=rfc3339(now))
+        turn = turns.queue(tx, row, authority, taint, rfc3339(now))
         tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
         tx.move("question", row["id"], "expire", wake=wake)
     return sorted({row["grp"] for row in over}), min((end for end, _ in ends if end > now), default=None)

@@ -6,10 +6,12 @@ A turn is held by a lease (run, attempt, worker); whatever arrives under another
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from clawd.errors import LeaseLost, NotFound, UsageError
+from clawd.ids import is_job
 from clawd.ledger import groups
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority, Lease
@@ -24,7 +26,7 @@ _ANYBODY = Authority(Role.NONE)
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claimed turn: the row as it was read, its wakes with their messages, the steps so far, and whether the group
-    has another turn that may be claimed now."""
+    has another turn that may be claimed now. `job`: of a job what its room asks, {prompt, schema}."""
 
     turn: Row
     attempt: int
@@ -33,6 +35,7 @@ class Claim:
     wakes: list[dict[str, Any]]
     steps: list[dict[str, Any]]
     more: bool = False
+    job: dict[str, Any] | None = None
 
 
 def get(tx: Transaction, turn: int) -> Row:
@@ -42,43 +45,33 @@ def get(tx: Transaction, turn: int) -> Row:
     return row
 
 
-def queue(
-    tx: Transaction,
-    *,
-    group: str,
-    session: str,
-    authority: Role,
-    taint: float,
-    place: dict[str, str],
-    now: str,
-    choice: str | None = None,
-) -> int:
-    """A new turn of a session, which waits. `place` is where its answer goes: channel, account, chat and thread."""
-    row = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", session)
-    assert row is not None
+def queue(tx: Transaction, place: Row | Mapping[str, Any], authority: Role, taint: float, now: str, **more: Any) -> int:
+    """A new turn at the end of its session's queue. `place` says whose it is and where its answer goes."""
+    session = tx.one(
+        "UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", place["session"]
+    )
+    assert session is not None
     return tx.insert(
         "turn",
-        grp=group,
-        session=session,
-        ordinal=row["ordinal"],
+        **{name: place[name] for name in ("grp", "session", "channel", "account", "chat", "thread")},
+        ordinal=session["ordinal"],
         state="queued",
         authority=authority,
         taint=taint,
-        **place,
         queued_at=now,
-        choice=choice,
+        **more,
     )
 
 
 def next_claimable(tx: Transaction, group: str) -> Row | None:
     """The turn of the group that is next in fairness: one a session, in order within it, not before the session's last
-    turn is recorded; the session that was served longest ago first."""
+    turn is recorded; the session that was served longest ago first, and jobs behind what people wait for."""
     return tx.one(
         "SELECT t.* FROM turn t JOIN session s ON s.id = t.session"
         " WHERE t.grp = ? AND t.state = 'queued' AND t.recorded_at IS NULL AND NOT EXISTS ("
         "  SELECT 1 FROM turn b WHERE b.session = t.session AND b.recorded_at IS NULL AND b.id <> t.id"
         "  AND (b.state IN ('claimed', 'answered', 'stopped', 'failed') OR b.id < t.id))"
-        " ORDER BY s.served, t.id LIMIT 1",
+        " ORDER BY s.stem = '', s.served, t.id LIMIT 1",
         group,
     )
 
@@ -120,19 +113,22 @@ def claim(
     if tx.one("SELECT 1 FROM run WHERE id = ? AND state <> 'gone'", run) is None:
         raise LeaseLost(f"run {run} is over")
     tree = groups.get(tx, group).authority
-    authority, taint = lowest([tree.role, Role(row["authority"])]), min(tree.taint, row["taint"], within.taint)
+    authority, taint = lowest([tree.role, Role(row["authority"])]), row["taint"]
     if not at_least(authority, within.role):
         return None
     live = tx.one(
-        "SELECT authority, MIN(taint) AS taint FROM turn WHERE run = ? AND state = 'claimed' GROUP BY run", run
+        "SELECT authority, MIN(CASE WHEN session LIKE 'job:%' THEN 1.0 ELSE taint END) AS taint FROM turn"
+        " WHERE run = ? AND state = 'claimed' GROUP BY run",
+        run,
     )
     if live is not None and live["authority"] != authority:
         return None
-    taint = min(taint, live["taint"]) if live is not None else taint
+    if not is_job(row["session"]):  # one sees nothing of its sandbox
+        taint = min(taint, tree.taint, within.taint, live["taint"] if live is not None else 1.0)
     tx.move("turn", row["id"], "claim", run=run, worker=worker, claimed_at=now, authority=authority, taint=taint)
-    _begin_again(tx, row["id"])
     tx.execute("UPDATE run SET authority = ? WHERE id = ?", authority, run)
-    fall(tx, run, taint)  # those beside it see what it sees
+    if not is_job(row["session"]):
+        fall(tx, run, taint)  # those beside it see what it sees
     tx.execute(
         "UPDATE turn SET engine = COALESCE(json_extract(choice, '$.engine'), ?),"
         " backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
@@ -153,7 +149,7 @@ def claim(
             tx.move("inbound", wake["inbound"], "claim")
     tx.move("run", run, "take")
     more = next_claimable(tx, group) is not None
-    return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]), more)
+    return _claimed(tx, row, authority, taint, more)
 
 
 def _begin_again(tx: Transaction, turn: int) -> None:
@@ -164,31 +160,40 @@ def _begin_again(tx: Transaction, turn: int) -> None:
 def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None:
     """Text of this trust has come into a run: its live turns fall to it, and the group's work tree with `tree`; else
     that falls when they end."""
-    tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE run = ? AND state = 'claimed'", trust, run)
+    tx.execute(
+        "UPDATE turn SET taint = MIN(taint, ?) WHERE run = ? AND state = 'claimed' AND session NOT LIKE 'job:%'",
+        trust,
+        run,
+    )
     tx.execute("UPDATE run SET taint = MIN(taint, ?) WHERE id = ?", trust, run)
     if tree and (row := tx.one("SELECT grp FROM run WHERE id = ?", run)) is not None:
         groups.fall(tx, row["grp"], Role.OWNER, trust)
 
 
+WAKES = (
+    "SELECT w.*, tw.turn, tw.joined, i.parts, i.sender, i.at FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+    " JOIN turn t ON t.id = tw.turn LEFT JOIN inbound i ON i.seq = w.inbound"
+)
+
+
 def wakes(tx: Transaction, turn: int) -> list[dict[str, Any]]:
-    """The wakes of a turn in order, as the runner is shown them."""
-    rows = tx.all(
-        "SELECT w.id, w.kind, w.authority, COALESCE(w.text, i.parts) AS parts, i.sender, i.at, i.seq"
-        " FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
-        " LEFT JOIN inbound i ON i.seq = w.inbound WHERE tw.turn = ? ORDER BY w.id",
-        turn,
-    )
-    return [
-        {
-            "id": row["id"],
-            "kind": row["kind"],
-            "role": row["authority"],
-            "sender": row["sender"],
-            "at": row["at"],
-            "parts": json.loads(row["parts"] or "[]"),
-        }
-        for row in rows
-    ]
+    """The wakes of a turn in the order in which it was shown them."""
+    return [shown_as(row) for row in tx.all(f"{WAKES} WHERE tw.turn = ? ORDER BY tw.joined, w.id", turn)]
+
+
+def shown_as(row: Row) -> dict[str, Any]:
+    """A row of WAKES as the runner is shown it. `joined` is the step before which its turn took it in; `recorded`: its
+    block is in the session's file, for an earlier turn failed at it."""
+    return {
+        "id": row["id"],
+        "kind": row["kind"],
+        "role": row["authority"],
+        "sender": row["sender"],
+        "at": row["at"],
+        "parts": json.loads(row["text"] or row["parts"] or "[]"),
+        "joined": row["joined"],
+        "recorded": row["key"].startswith("retry:"),
+    }
 
 
 def steps(tx: Transaction, turn: int) -> list[dict[str, Any]]:
@@ -234,9 +239,13 @@ def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
     lease is void."""
     row = check_lease(tx, lease)
     tx.execute("UPDATE turn SET worker = ? WHERE id = ?", worker, lease.turn)
+    return _claimed(tx, row, Role(row["authority"]), row["taint"])
+
+
+def _claimed(tx: Transaction, row: Row, authority: Role, taint: float, more: bool = False) -> Claim:
     id = row["id"]
     _begin_again(tx, id)
-    return Claim(row, row["attempt"], Role(row["authority"]), row["taint"], wakes(tx, id), steps(tx, id))
+    return Claim(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more)
 
 
 def of_conversation(tx: Transaction, session: str, *states: str) -> list[Row]:

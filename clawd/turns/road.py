@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from clawd import faults
 from clawd.gateway.caller import TOKEN, Road
+from clawd.ids import is_job
 from clawd.ledger import turns
 from clawd.ledger.db import Ledger
 from clawd.log import redactor
@@ -66,7 +67,8 @@ class RunCaller:
         roles = [each.role for each in run.acting]
         if not roles or run.killed or run.gone.is_set():
             return None
-        return Road(lowest(roles), next(iter(run.live)) if len(roles) == 1 and run.live else None)
+        jobs = not run.commands and all(is_job(live.session) for live in run.live.values())
+        return Road(lowest(roles), next(iter(run.live)) if len(roles) == 1 and run.live else None, jobs)
 
     def turn_of(self, session: str) -> int | None:
         return next((live.turn for live in self._run.live.values() if live.session == session), None)

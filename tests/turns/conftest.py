@@ -31,6 +31,7 @@ from clawd.trust import Role, origin_of
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.jobs import Jobs
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
@@ -196,8 +197,21 @@ class Ground:
         self.delivered: list[Address] = []
         self.tasks = Tasks(tasks, lambda name, error: self.failures.append((name, error)))
         self.failures: list[tuple[str, Exception]] = []
+        self.followups = "steer"
+        self.composer = Composer(
+            self.home,
+            self.clock,
+            lambda group: merged(load_config(self.home, {}), load_group(self.home, group)),
+        )
+        self.jobs = Jobs(self.ledger, self.clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
-            self.home, self.ledger, self.clock, self.signals, self.tasks, lambda group: self.dispatcher.wake(group)
+            self.home,
+            self.ledger,
+            self.clock,
+            self.signals,
+            self.tasks,
+            self.jobs,
+            lambda group: self.dispatcher.wake(group),
         )
         self.dispatcher = Dispatcher(
             ledger=self.ledger,
@@ -231,14 +245,12 @@ class Ground:
             ledger=self.ledger,
             clock=self.clock,
             signals=self.signals,
-            composer=Composer(
-                self.home,
-                self.clock,
-                lambda group: merged(load_config(self.home, {}), load_group(self.home, group)),
-            ),
+            composer=self.composer,
             blobs=Blobs(self.home.blobs),
             text_limit=lambda channel: 4000,
             parallel=lambda: self.workers,
+            jobs=self.jobs,
+            followups=lambda group: self.followups,
         )
         self.executor = Executor(
             self.dispatcher, self.ledger, self.clock, lambda group: {"ROAD": f"http://{{token}}@{group}"}

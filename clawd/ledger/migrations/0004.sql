@@ -15,8 +15,9 @@ CREATE TABLE reservation (
     estimated INTEGER NOT NULL DEFAULT 0,
     made TEXT NOT NULL
 ) STRICT;
-CREATE INDEX reservation_grp ON reservation (grp, month, day);
-CREATE INDEX reservation_service ON reservation (service, day);
+-- With what is summed: a limit is looked at before each call, and must not cost more with every call of the month.
+CREATE INDEX reservation_grp ON reservation (grp, month, day, state, tokens, nanos);
+CREATE INDEX reservation_service ON reservation (service, day, state, tokens, nanos);
 CREATE INDEX reservation_turn ON reservation (turn) WHERE turn IS NOT NULL;
 CREATE INDEX reservation_open ON reservation (id) WHERE state = 'open';
 CREATE TABLE budget_raise (
