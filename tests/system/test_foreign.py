@@ -87,8 +87,19 @@ def test_claude_code_works_in_a_sandbox(foreign: Foreign) -> None:
     print(said, model.problems)
     print([r.path for r in model.requests])
     assert said["error"] is None, said
-    t=time.time(); said = home.answer("again", "--group", "main"); print(time.time()-t, said, model.problems)
-    for r in model.requests: print(json.dumps(r.body["messages"])[:1500] if r.body else r)
-    print(home.said() if hasattr(home,"said") else "")
+    t = time.time()
+    said = home.answer("again", "--group", "main")
+    print(time.time() - t, said, model.problems)
+    for r in model.requests:
+        print(json.dumps(r.body["messages"])[:1500] if r.body else r)
+    print(home.said() if hasattr(home, "said") else "")
     import subprocess
-    print(subprocess.run("ps axo pid,args | grep -v grep | grep -c 'mnt/claude/claude -p'",shell=True,capture_output=True,text=True).stdout)
+
+    print(
+        subprocess.run(
+            "ps axo pid,args | grep -v grep | grep -c 'mnt/claude/claude -p'",
+            shell=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    )
