@@ -50,6 +50,10 @@ class CommandContext(Protocol):
         """One line on the group's sandbox and engine."""
         ...
 
+    async def model(self, group: str, words: str) -> str:
+        """What `/model` says, and does. Raises ClawdError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -66,6 +70,8 @@ class Command:
     help: str
     needs: Role
     run: Callable[[Transaction, CommandContext, Row, str, str], Done]
+    before: Callable[[CommandContext, Row, str], Awaitable[str]] | None = None
+    """What is done outside of the ledger, and may be done twice: its words are the reply, and `run` is not called."""
 
 
 def parse(text: str) -> tuple[str, str] | None:
@@ -254,6 +260,11 @@ class Intake:
             reply = f"There is no command /{word}. /help lists them."
         elif not at_least(Role(row["role"]), command.needs):
             reply = f"/{word} is for the {command.needs} alone."
+        elif command.before is not None:
+            try:
+                reply = await command.before(self._context, row, rest)
+            except ClawdError as error:
+                reply = str(error)
         else:
             reply = ""
 

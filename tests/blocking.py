@@ -34,13 +34,13 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Seconds so far: by the clock, of this process and of this thread on a processor, of all its threads waiting for
-    one, stolen from the machine, and collecting garbage in this thread; and how many modules there are."""
+    """Seconds so far: by the clock, of this process and of this thread on a processor, of each thread that lives waiting
+    for one, stolen from the machine, and collecting garbage in this thread; and how many modules there are."""
 
     clock: float
     process: float
     thread: float
-    delayed: float
+    delayed: dict[str, float]
     stolen: float
     collected: float
     modules: int
@@ -48,7 +48,8 @@ class Reading:
     def own(self, before: Reading) -> float:
         """Seconds since `before` that were this thread's own doing: it worked, or was blocked by what it asked for."""
         others = (self.process - before.process) - (self.thread - before.thread)
-        gone = (self.delayed - before.delayed) + (self.stolen - before.stolen) + (self.collected - before.collected)
+        delayed = sum(max(0.0, all - before.delayed.get(task, 0.0)) for task, all in self.delayed.items())
+        gone = delayed + (self.stolen - before.stolen) + (self.collected - before.collected)
         return self.clock - before.clock - (1 + INEXACT) * (max(0.0, others) + gone)
 
 
@@ -102,10 +103,10 @@ class Guard:
             self._tell(f"the event loop was blocked for {own * 1000:.0f} ms by {by}")
 
     def _read(self) -> Reading:
-        delayed = 0.0
+        delayed: dict[str, float] = {}
         for task in _TASKS.iterdir():
             with suppress(OSError):  # it ended
-                delayed += int((task / "schedstat").read_text().split()[1]) / 1e9
+                delayed[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
         stolen = int(Path("/proc/stat").read_text().split(maxsplit=9)[8]) / _TICK
         return Reading(
             time.perf_counter(),

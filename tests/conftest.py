@@ -4,7 +4,7 @@ import pytest
 
 from tests.blocking import Guard
 
-pytest_plugins = ["tests.engine"]
+pytest_plugins = ["tests.engine", "tests.sharing"]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,11 +104,12 @@ def test_a_thread_that_is_not_let_run_is_not_blamed() -> None:
         ({"clock": 1.0}, 1.0),
         ({"clock": 1.0, "process": 1.0, "thread": 1.0}, 1.0),
         ({"clock": 1.0, "process": 0.7, "thread": 0.1}, 0.4),
-        ({"clock": 1.0, "delayed": 0.9}, 0.1),
+        ({"clock": 1.0, "delayed": {"1": 3.3, "3": 0.6}}, 0.1),  # 2 ended, 3 began
         ({"clock": 1.0, "stolen": 0.5, "collected": 0.25}, 0.25),
     ],
 )
-def test_what_counts(spent: dict[str, float], own: float) -> None:
-    fields = dict.fromkeys(("clock", "process", "thread", "delayed", "stolen", "collected"), 0.0)
+def test_what_counts(spent: dict[str, Any], own: float) -> None:
+    fields: dict[str, Any] = dict.fromkeys(("clock", "process", "thread", "stolen", "collected"), 0.0)
+    fields["delayed"] = {"1": 3.0, "2": 5.0}
     before, after = Reading(**fields, modules=1), Reading(**{**fields, **spent}, modules=1)
     assert after.own(before) == pytest.approx(own - INEXACT * (1 - own))

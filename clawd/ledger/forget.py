@@ -136,6 +136,8 @@ def forget_turn(tx: Transaction, turn: int) -> None:
     tx.execute("UPDATE job SET prompt = '', answer = NULL WHERE turn = ?", turn)
     tx.execute("UPDATE effect SET result = '{}' WHERE turn = ?", turn)
     tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE turn = ?", turn)
+    tx.execute("UPDATE question SET text = '', choices = '[]', note = '' WHERE turn = ?", turn)
+    tx.execute("UPDATE wake SET text = NULL WHERE id IN (SELECT wake FROM turn_wake WHERE turn = ?)", turn)
     tx.execute("UPDATE turn SET final = NULL, error = NULL WHERE id = ? AND recorded_at IS NOT NULL", turn)
 
 
@@ -144,9 +146,10 @@ def _last(rows: list[Row], key: str) -> int | None:
 
 
 def _is_over(tx: Transaction, terms: Terms, turn: int) -> bool:
-    """Whether every message of a turn is at its end, and nothing that it said waits."""
+    """Whether every message of a turn is at its end, and nothing that it said or asked waits."""
     states = [row["state"] for row in tx.all("SELECT state FROM inbound WHERE turn = ?", turn)]
-    return _ENDED.issuperset(states) and _is_said(tx, terms, "turn", turn)
+    asks = tx.one("SELECT 1 FROM question WHERE turn = ? AND state = 'open'", turn)
+    return asks is None and _ENDED.issuperset(states) and _is_said(tx, terms, "turn", turn)
 
 
 def _is_said(tx: Transaction, terms: Terms, owner: str, key: int) -> bool:
@@ -167,7 +170,7 @@ def _drop_turn(tx: Transaction, turn: int) -> None:
     for row in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):
         _drop_message(tx, row["seq"])
     wakes = tx.all("SELECT wake FROM turn_wake WHERE turn = ?", turn)
-    for table in ("turn_wake", "delivery", "effect", "step", "job"):
+    for table in ("turn_wake", "delivery", "effect", "step", "question", "job"):
         tx.execute(f"DELETE FROM {table} WHERE turn = ?", turn)
     for row in wakes:
         _drop_wake(tx, row["wake"])
@@ -186,8 +189,6 @@ def _drop_message(tx: Transaction, seq: int) -> None:
 
 def _drop_wake(tx: Transaction, wake: int) -> None:
     """Unless another turn has it too."""
-    tx.execute(
-        "DELETE FROM wake WHERE id = ? AND NOT EXISTS (SELECT 1 FROM turn_wake WHERE wake = ?)",
-        wake,
-        wake,
-    )
+    if tx.one("SELECT 1 FROM turn_wake WHERE wake = ?", wake) is None:
+        tx.execute("UPDATE question SET wake = NULL WHERE wake = ?", wake)
+        tx.execute("DELETE FROM wake WHERE id = ?", wake)

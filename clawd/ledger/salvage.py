@@ -22,7 +22,7 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.trust import Role
 
 # In the order of their references.
-TABLES = ("grp", "session", "turn", "inbound", "wake", "turn_wake", "step", "effect", "delivery", "run")
+TABLES = ("grp", "session", "turn", "inbound", "wake", "turn_wake", "step", "effect", "delivery", "run", "question")
 MOST_MISSES = 20_000  # keys without a row, one after another, behind which nothing more is expected
 GAP = 1_000  # keys that are left out behind a damaged table: the lost rows' are never given again
 LIMIT = 1900  # characters of a chunk that any platform takes
@@ -305,6 +305,8 @@ def _settle(tx: Transaction, now: str, found: Salvaged) -> None:
     for column, owner, key in (("turn", "turn", "id"), ("effect", "effect", "id"), ("inbound", "inbound", "seq")):
         tx.execute(f"UPDATE delivery SET {column} = NULL WHERE {column} NOT IN (SELECT {key} FROM {owner})")
     tx.execute("UPDATE inbound SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
+    tx.execute("DELETE FROM question WHERE turn NOT IN (SELECT id FROM turn)")
+    tx.execute("UPDATE question SET wake = NULL WHERE wake NOT IN (SELECT id FROM wake)")
 
 
 def _settle_waiting(tx: Transaction, turn: int, now: str, found: Salvaged) -> None:

@@ -1,13 +1,12 @@
-"""Turns in the ledger while they live: claim, steps, effects. How they end is in `ends`.
+"""Turns in the ledger while they live: queue, claim, steps. How they end is in `ends`.
 
 A turn is held by a lease (run, attempt, worker); whatever arrives under another lease raises LeaseLost.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +17,6 @@ from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority, Lease
 from clawd.trust import Role, at_least, lowest
 
-# Effects of one turn, by host tool: enough for any honest turn.
-QUOTAS = {"send_message": 20, "send_file": 10}
 MOST_STEPS, MOST_STEP_BYTES = 1000, 16 << 20  # of one turn: they are read whole, by its next attempt and its record
 
 
@@ -133,7 +130,8 @@ def claim(
     if not is_job(row["session"]):
         fall(tx, run, taint)  # those beside it see what it sees
     tx.execute(
-        "UPDATE turn SET engine = ?, backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
+        "UPDATE turn SET engine = COALESCE(json_extract(choice, '$.engine'), ?),"
+        " backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
         engine,
         run,
         row["id"],
@@ -152,6 +150,11 @@ def claim(
     tx.move("run", run, "take")
     more = next_claimable(tx, group) is not None
     return _claimed(tx, row, authority, taint, more)
+
+
+def _begin_again(tx: Transaction, turn: int) -> None:
+    """Who answers it now may not know what was done: each effect is to be given once more before it is done again."""
+    tx.execute("UPDATE effect SET attempt = NULL WHERE turn = ?", turn)
 
 
 def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None:
@@ -187,7 +190,7 @@ def shown_as(row: Row) -> dict[str, Any]:
         "role": row["authority"],
         "sender": row["sender"],
         "at": row["at"],
-        "parts": json.loads(row["parts"] or row["text"] or "[]"),
+        "parts": json.loads(row["text"] or row["parts"] or "[]"),
         "joined": row["joined"],
         "recorded": row["key"].startswith("retry:"),
     }
@@ -231,58 +234,6 @@ def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], sho
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
 
 
-def effect_result(
-    tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
-) -> dict[str, Any] | None:
-    """What a call of a host tool gets without being done: the result that it has, or the refusal over the quota."""
-    if is_job(check_lease(tx, lease)["session"]):
-        return {"error": "a job has no tools"}
-    old = tx.one(
-        "SELECT result FROM effect WHERE turn = ? AND tool = ? AND arguments = ? AND nth = ?",
-        lease.turn,
-        tool,
-        _digest(arguments),
-        nth,
-    )
-    if old is not None:
-        return dict(json.loads(old["result"]))
-    used = tx.one("SELECT COUNT(*) AS n FROM effect WHERE turn = ? AND tool = ? AND state = 'done'", lease.turn, tool)
-    assert used is not None
-    if used["n"] < QUOTAS.get(tool, 100):
-        return None
-    return {"error": f"{tool} was used {used['n']} times in this turn, which is the limit"}
-
-
-def effect(
-    tx: Transaction,
-    lease: Lease,
-    tool: str,
-    arguments: dict[str, Any],
-    nth: int,
-    act: Callable[[Transaction, int], dict[str, Any]],
-) -> dict[str, Any]:
-    """Do a host tool's effect once, keyed by content; a repeated call gets the first one's result. A call over the
-    quota is not done, and leaves nothing."""
-    known = effect_result(tx, lease, tool, arguments, nth)
-    if known is not None:
-        return known
-    id = tx.insert(
-        "effect", turn=lease.turn, tool=tool, arguments=_digest(arguments), nth=nth, state="done", result="{}"
-    )
-    result = act(tx, id)
-    tx.execute("UPDATE effect SET result = ? WHERE id = ?", json.dumps(result, ensure_ascii=False), id)
-    return result
-
-
-def _digest(arguments: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def has_effects(tx: Transaction, turn: int) -> bool:
-    """Whether a host tool did something in this turn: then an answer without words is no silence."""
-    return tx.one("SELECT 1 FROM effect WHERE turn = ? AND state = 'done'", turn) is not None
-
-
 def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
     """A claim once more, whose first answer was lost, to the same worker or to another of the same run: then the old
     lease is void."""
@@ -293,6 +244,7 @@ def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
 
 def _claimed(tx: Transaction, row: Row, authority: Role, taint: float, more: bool = False) -> Claim:
     id = row["id"]
+    _begin_again(tx, id)
     return Claim(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more)
 
 
