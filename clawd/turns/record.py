@@ -29,7 +29,7 @@ from clawd.turns.jobs import Jobs
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
-LONGEST_NAME = 200  # characters of what an engine says of a model
+MOST_NAMES, LONGEST_NAME = 10, 200  # of models that an engine's notes name, and characters of each
 
 
 def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[Block]:
@@ -74,10 +74,12 @@ def _said(wake: dict[str, Any]) -> Block:
 
 
 def _answered_by(model: str | None, notes: dict[str, Any] | None) -> dict[str, Any]:
-    """Which model answered, and what it stood in for."""
-    meta = {"model": model} if model else {}
-    if isinstance(fallback := (notes or {}).get("fallback"), str):
-        meta["fallback"] = fallback[:LONGEST_NAME]
+    """Which model answered, and for which ones it stood in, as the engine's notes say it: [{from, to, why}]."""
+    meta: dict[str, Any] = {"model": model} if model else {}
+    said = (notes or {}).get("fallback")
+    left = [each.get("from") for each in said if isinstance(each, dict)] if isinstance(said, list) else []
+    if names := [name[:LONGEST_NAME] for name in left[:MOST_NAMES] if isinstance(name, str)]:
+        meta["fallback"] = names
     return meta
 
 

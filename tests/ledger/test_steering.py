@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from clawd.errors import UsageError
-from clawd.ledger import deliveries, ends, groups, inbound, jobs, queries, steering, turns
+from clawd.ledger import deliveries, effects, ends, groups, inbound, jobs, queries, steering, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.inbound import Accepted
 from clawd.model import Authority, Lease
@@ -333,8 +333,8 @@ def test_a_job_is_a_turn_without_chat_file_or_tools_whose_trust_is_that_of_its_i
     assert [turn(desk, each.turn)["session"] for each in (person, job)] == ["a", "job:1"]  # people come first
     desk.ledger.tx(lambda tx: turns.fall(tx, "r1", 0.2))
     assert [turn(desk, each.turn)["taint"] for each in (person, job)] == [0.2, 0.5]
-    effect = desk.ledger.tx(lambda tx: turns.effect_result(tx, job, "send_message", {}, 0))
-    assert effect == {"error": "a job has no tools"}
+    effect = desk.ledger.tx(lambda tx: effects.known(tx, job, "send_message", {}, 0))
+    assert effect is not None and effect.result == {"error": "a job has no tools"}
     assert answer(desk, job, '{"a": 1}').deliveries == []
     assert desk.ledger.tx(lambda tx: groups.get(tx, "main")).authority.taint == 1.0
     for held in ("job:1", "job:2"):
