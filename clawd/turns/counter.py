@@ -290,8 +290,13 @@ class Counter:
             return [Control(live.turn, "stop")]
         if self._followups(run.group) != "steer":
             return []
-        wakes = await self._ledger.do(lambda tx: steering.followups(tx, turns.check_lease(tx, lease)))
-        return [Control(live.turn, "steer", wakes)] if wakes else []
+
+        def waiting(tx: Transaction) -> tuple[Row, list[dict[str, Any]]]:
+            row = turns.check_lease(tx, lease)
+            return row, steering.followups(tx, row)
+
+        row, wakes = await self._ledger.do(waiting)
+        return [Control(live.turn, "steer", self._composer.shown(row, wakes))] if wakes else []
 
     async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
         run, _ = self._live(lease)

@@ -52,7 +52,7 @@ def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]
     if turn["state"] == "answered":
         final = json.loads(turn["final"])
         named = [f"[file: {name}]" for name in final["files"]]
-        text = "\n\n".join(filter(None, [final["text"], *named]))
+        text = "\n\n".join(filter(None, [_last(final["text"], steps), *named]))
         if text:
             blocks.append(Block("assistant", text, ended, meta=_answered_by(turn["model"], final["notes"])))
     elif turn["state"] == "stopped":
@@ -73,11 +73,21 @@ def _said(wake: dict[str, Any]) -> Block:
     return Block("user", text, _moment(wake["at"]), meta=meta)
 
 
+def _last(text: str, steps: list[dict[str, Any]]) -> str:
+    """An answer without those that it begins with: what was answered before something joined is a step already."""
+    for step in steps:
+        said = "" if step["role"] != "assistant" or step.get("tool_calls") else step.get("content")
+        if said and (text == said or text.startswith(f"{said}\n\n")):
+            text = text[len(said) + 2 :]
+    return text
+
+
 def _answered_by(model: str | None, notes: dict[str, Any] | None) -> dict[str, Any]:
     """Which model answered, and what it stood in for."""
     meta = {"model": model} if model else {}
-    if isinstance(fallback := (notes or {}).get("fallback"), str):
-        meta["fallback"] = fallback[:LONGEST_NAME]
+    if isinstance(fallbacks := (notes or {}).get("fallback"), list):
+        told = (f"{each.get('from')} {each.get('why')}" for each in fallbacks if isinstance(each, dict))
+        meta["fallback"] = "; ".join(told)[:LONGEST_NAME]
     return meta
 
 
