@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 
 from agent import protocol
-from agent.tools import Output
+from agent.tools.output import Output
 from agent.turn import GivenUp, cut_text
 
 TYPE_CHECKING = False

@@ -45,7 +45,7 @@ def run(turn: Turn, name: str, given: dict[str, Any], nth: int, resumed: bool) -
     if name in ("glob", "grep"):
         return child.program(turn, "search.py", name, str(bound(turn)), json.dumps(given))
     if name == "fetch":
-        return child.program(turn, "fetch.py", json.dumps(given))
+        return child.program(turn, "fetch.py", turn.place.gateway, json.dumps(given))
     tool = {"bash": child.bash, "read": files.read, "write": files.write, "edit": files.edit, "sleep": sleep}[name]
     return tool(turn, **given)
 

@@ -35,8 +35,8 @@ class Kept(Processes):
         super().__init__(forwarder=0)
         self.all: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *given: Any) -> subprocess.Popen[bytes]:
-        self.all.append(super().start(*given))
+    def start(self, *given: Any, **how: Any) -> subprocess.Popen[bytes]:
+        self.all.append(super().start(*given, **how))
         return self.all[-1]
 
     def finished(self, process: subprocess.Popen[bytes]) -> int:
@@ -52,7 +52,6 @@ class Bench:
         self.work = root / "work"
         self.work.mkdir()
         self.limits: dict[str, Any] = {"steps": 50, "tool_s": 30, "output_bytes": 4000}
-        self.environment: dict[str, str] = {}
         self.processes = Kept()
         self.posted = Posted()
         offer = {
@@ -60,7 +59,7 @@ class Bench:
             "attempt": 1,
             "wakes": [{"id": 1}],
             "steps": [],
-            "context": {"environment": self.environment},
+            "context": {},
             "limits": self.limits,
         }
         place = Place(str(root), TOKEN, "2026-11-29T14:00:00.000+02:00")
