@@ -51,6 +51,6 @@ def run(turn: Turn, name: str, given: dict[str, Any], nth: int, resumed: bool) -
 
 
 def sleep(turn: Turn, seconds: float) -> str:
-    longest = float(turn.limits.get("tool_s", child.TIMEOUT))
+    longest = float(turn.limits["tool_s"])
     turn.pause(min(float(seconds), longest))
     return f"[The wait was ended after {longest:g} s.]" if seconds > longest else f"slept {seconds:g} s"

@@ -51,7 +51,6 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.work = root / "work"
         self.work.mkdir()
-        self.limits: dict[str, Any] = {"steps": 50, "tool_s": 30, "output_bytes": 4000}
         self.processes = Kept()
         self.posted = Posted()
         offer = {
@@ -60,10 +59,11 @@ class Bench:
             "wakes": [{"id": 1}],
             "steps": [],
             "context": {},
-            "limits": self.limits,
+            "limits": {"tool_s": 30, "output_bytes": 4000},
         }
         place = Place(str(root), TOKEN, "2026-11-29T14:00:00.000+02:00")
         self.turn = Turn(cast(Any, self.posted), offer, 0, self.processes, place)
+        self.limits = self.turn.limits
 
     def __call__(self, name: str, *, again: bool = False, **arguments: Any) -> str:
         return str(tools.run(self.turn, name, arguments, 0, again))
