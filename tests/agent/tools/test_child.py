@@ -91,7 +91,7 @@ def test_a_job_goes_on_is_looked_at_and_is_ended(bench: Bench) -> None:
     assert running(int((bench.work / "pid").read_text()))
     assert bench("bash", command=found[3]) == ""
     until(lambda: not bench.processes.all)
-    assert not running(int((bench.work / "pid").read_text()))
+    until(lambda: not running(int((bench.work / "pid").read_text())))
 
 
 def test_a_job_says_how_it_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
