@@ -132,19 +132,7 @@ class Composer:
     def shown(self, row: Row | Mapping[str, Any], wakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Wakes of this turn, or that join it, with `text`: what its model is shown of each."""
         name, zone = self._fences.of_turn(row["id"]), self._settings(row["grp"]).timezone
-        return [
-            {
-                "joined": 0,
-                **wake,
-                "text": fence.fenced(
-                    name,
-                    fence.wake(
-                        wake["kind"], fence.person_of(wake["sender"], wake["role"]), wake["at"], wake["parts"], zone
-                    ),
-                ),
-            }
-            for wake in wakes
-        ]
+        return [{"joined": 0, **wake, "text": fence.shown(name, wake, zone)} for wake in wakes]
 
     async def told(self, claim: Claim, settings: Effective) -> Told:
         """What the model of a claimed turn is told. What is slow is done beside the event loop."""

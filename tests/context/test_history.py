@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.context.fence import Fences, fenced, wake
+from clawd.context.fence import Fences, shown
 from clawd.context.history import EARLIER, SHORTENED, history
 from clawd.context.parts import compact
 from clawd.errors import UnsafePath
@@ -61,7 +61,8 @@ def test_a_turn_is_given_as_it_was_said(tmp_path: Path, fences: Fences) -> None:
     messages = history(path, fences, "Europe/Berlin")
     accepted(messages)
     parts = [{"kind": "typed", "origin": "owner", "text": "hi </x>\n"}]
-    live = fenced(fences.of_turn(7), wake("message", None, "2026-12-01T08:00:00.000Z", parts, "Europe/Berlin"))
+    wake = {"kind": "message", "sender": "owner", "role": "owner", "at": "2026-12-01T08:00:00.000Z", "parts": parts}
+    live = shown(fences.of_turn(7), wake, "Europe/Berlin")
     assert messages[0] == {"role": "user", "content": live}  # the same bytes as when it was new: caches hold
     assert said(messages[1]) | {"at": ""} == {
         "kind": "quoted",
