@@ -1,7 +1,7 @@
 """The session's file as messages for a model: what stands there now, a person's edits included, never more than fits.
 
-What is given is always what an API accepts: it begins with a user's message, each call has an id of its own and its
-result next to it, nothing is empty. The same file gives the same bytes, and one that grew the same beginning for as
+It begins with a user's message, and each call has its result next to it; what else an API asks for is seen to by whoever
+sends it. The same file gives the same bytes, and one that grew the same beginning for as
 long as it fits: the cut moves by a quarter of what fits, not with each turn.
 
 A user's block says who spoke in META: `from` (an origin's word; the owner where it is missing), `name`, `kind`.
@@ -9,9 +9,6 @@ A user's block says who spoke in META: `from` (an origin's word; the owner where
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +25,6 @@ EARLIER = "The conversation began earlier; what came before this is left out her
 SHORTENED = "The last turn was too long to be shown whole: this is how it began and how it ended."
 _BLOCKS = 1 << 20
 _LONGEST_TURN = 64 << 20  # bytes of a file that are looked through for the beginning of its last turn
-_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_BAD_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 Message = dict[str, Any]
 Turn = list[Block]  # it begins with a user's block, but for the first of a file that has none there
@@ -67,7 +62,9 @@ def history(path: Path, fences: Fences, zone: str, limit: int = BYTES, without: 
 
 def _turns(blocks: Iterable[Block], without: Collection[int]) -> list[Turn]:
     turns: list[Turn] = []
-    for block in sound([block for block in blocks if block.meta.get("turn") not in without]):
+    kept = [block for block in blocks if block.meta.get("turn") not in without]
+    calling = [block if block.role == "assistant" else replace(block, tool_calls=()) for block in kept]
+    for block in sound(calling):
         if block.role == "user" or not turns:
             turns.append([])
         turns[-1].append(block)
@@ -87,51 +84,16 @@ def _clipped(text: str, most: int) -> str:
 
 def _messages(turns: Iterable[Turn], fences: Fences, zone: str) -> list[Message]:
     messages: list[Message] = []
-    ids: dict[str, str] = {}  # of the newest calls: as the file has them → as they are sent
-    used: set[str] = set()
     for block in (block for turn in turns for block in turn):
         if block.role == "tool":
-            known = ids.pop(block.tool_call_id or "", None)
-            if known is not None:
-                messages.append({"role": "tool", "tool_call_id": known, "content": block.content})
-        elif block.role == "assistant":
-            said = block.content if block.content.strip() else ""
-            if block.tool_calls:
-                once = {str(call["id"]): call for call in block.tool_calls}
-                ids = {id: _id(id, used) for id in once}
-                calls = [_call(call, ids[id]) for id, call in once.items()]
-                messages.append({"role": "assistant", "content": said, "tool_calls": calls})
-            elif said:
-                messages.append({"role": "assistant", "content": said})
-        else:
+            messages.append({"role": "tool", "tool_call_id": block.tool_call_id, "content": block.content})
+        elif block.role != "assistant":
             messages.append(_said(block, fences, zone))
+        elif block.tool_calls:
+            messages.append({"role": "assistant", "content": block.content, "tool_calls": list(block.tool_calls)})
+        elif block.content.strip():
+            messages.append({"role": "assistant", "content": block.content})
     return messages
-
-
-def _id(id: str, used: set[str]) -> str:
-    """The id of a call as every API takes it, and once in a conversation."""
-    own, n = id, 0
-    while own in used or not _CALL_ID.fullmatch(own):
-        own = f"call_{hashlib.sha256(f'{n} {id}'.encode('utf-8', 'replace')).hexdigest()[:24]}"
-        n += 1
-    used.add(own)
-    return own
-
-
-def _call(call: dict[str, Any], id: str) -> dict[str, Any]:
-    """A call as it was made. What a person's edit left of it is mended: a name that no tool can have, arguments that
-    are no object."""
-    function = call.get("function")
-    function = function if isinstance(function, dict) else {}
-    arguments = function.get("arguments", "{}")
-    try:
-        whole = isinstance(json.loads(arguments), dict)
-    except (TypeError, ValueError, RecursionError):
-        whole = False
-    if not whole:
-        arguments = compact(arguments if isinstance(arguments, dict) else {"arguments": arguments})
-    name = _BAD_IN_NAME.sub("_", str(function.get("name") or "unknown"))[:64]
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _said(block: Block, fences: Fences, zone: str) -> Message:

@@ -20,7 +20,6 @@ from clawd.model import Block
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import write_file
 from tests.sessions.strategies import blocks as any_blocks
-from tests.standin import chat
 
 AT = datetime(2026, 12, 1, 8, tzinfo=UTC)
 
@@ -30,8 +29,8 @@ def fences(tmp_path: Path) -> Fences:
     return Fences(tmp_path)
 
 
-def call(id: str, name: str = "bash", arguments: Any = '{"command":"date"}') -> dict[str, Any]:
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+def call(id: str) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": "bash", "arguments": '{"command":"date"}'}}
 
 
 def said(message: dict[str, Any]) -> dict[str, Any]:
@@ -39,12 +38,16 @@ def said(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def accepted(messages: list[dict[str, Any]]) -> None:
-    """As strictly as an API takes a conversation that the next wake ends."""
-    sent = [{**each, "content": each["content"] or None} if "tool_calls" in each else each for each in messages]
-    chat.conversation([*sent, {"role": "user", "content": "next"}], False)
-    assert not messages or messages[0]["role"] == "user"
-    names = [call["function"] for message in messages for call in message.get("tool_calls", ())]
-    assert all(isinstance(json.loads(function["arguments"]), dict) for function in names)
+    """It begins with the user, each call is followed by its result, and no text but a result's is blank."""
+    waiting: list[str] = []
+    for n, message in enumerate(messages):
+        if message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting and (n or message["role"] == "user")
+        waiting = [call["id"] for call in message.get("tool_calls", ())]
+        assert waiting or message["content"].strip()
+    assert not waiting
 
 
 def test_a_turn_is_given_as_it_was_said(tmp_path: Path, fences: Fences) -> None:
@@ -83,17 +86,16 @@ def test_a_turn_is_given_as_it_was_said(tmp_path: Path, fences: Fences) -> None:
 
 def test_a_person_s_edits_win_and_are_mended(tmp_path: Path, fences: Fences) -> None:
     path = tmp_path / "s.md"
-    twice = call("same id!", "no such/tool", "not json")
+    twice = call("twice")
     blocks = [
         Block("assistant", "I begin", AT),
         Block("user", "one", AT),
-        Block("assistant", "", AT, (twice, call("b", arguments=["x"]), {"id": "c"})),
+        Block("assistant", "", AT, (twice, call("b"), {"no": "id"})),
         Block("system", "in between", AT),
-        Block("tool", "result", AT, (), "same id!"),
+        Block("tool", "result", AT, (), "twice"),
         Block("tool", "an orphan", AT, (), "zz"),
         Block("assistant", "  ", AT),
-        Block("assistant", " ", AT, (twice, call("d"), call("d"))),
-        Block("tool", "once", AT, (), "d"),
+        Block("assistant", "again", AT, (twice,)),
         Block("teacher", "who is that", AT),
     ]
     path.write_bytes(write_file("s", blocks))
