@@ -111,7 +111,9 @@ class Books:
         nanos = prices.nanos(usage.usd) if usage.usd is not None else price.cost(tokens) if price else None
         when, now = self.period(group), rfc3339(self._clock.now())
         used = (tokens.input, tokens.output, tokens.cached)
-        return lambda tx, turn: money.report(tx, turn, model or "", used, nanos, day=when.day, month=when.month, now=now)
+        return lambda tx, turn: money.report(
+            tx, turn, model or "", used, nanos, day=when.day, month=when.month, now=now
+        )
 
     # ── what holds ──
 

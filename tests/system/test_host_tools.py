@@ -54,7 +54,10 @@ def test_a_question_is_asked_answered_and_ended(home: Home) -> None:
     assert chat("paint") == put
     assert chat("neither") == "re neither"
     assert chat("2") == "re 2"
-    asked, answered = [content for role, content in home.said() if role == "user" and "asked" in content], home.said()[-2]
+    asked, answered = (
+        [content for role, content in home.said() if role == "user" and "asked" in content],
+        home.said()[-2],
+    )
     assert asked == [answered[1]]
     assert answered == (
         "user",
@@ -64,9 +67,11 @@ def test_a_question_is_asked_answered_and_ended(home: Home) -> None:
     assert chat("again") == put
     assert "open question is withdrawn" in chat("/new")
     assert chat("1") == "begun"  # a new conversation, and no answer
-    home.script(*(call("ask", question="Still there?", expires_hours=0.0001), {"text": ""}), {"text": "gone on{message}"})
+    home.script(
+        *(call("ask", question="Still there?", expires_hours=0.0001), {"text": ""}), {"text": "gone on{message}"}
+    )
     segment = "terminal:main.2"
-    assert chat("wait") .startswith("The agent asks: Still there?")
+    assert chat("wait").startswith("The agent asks: Still there?")
     until(lambda: ("assistant", "gone on") in home.said(session=segment))
     assert "Nobody answered it in time." in home.said(session=segment)[-2][1]
 
