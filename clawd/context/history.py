@@ -1,8 +1,8 @@
 """The session's file as messages for a model: what stands there now, a person's edits included, never more than fits.
 
-It begins with a user's message, and each call has its result next to it; what else an API asks for is seen to by whoever
-sends it. The same file gives the same bytes, and one that grew the same beginning for as
-long as it fits: the cut moves by a quarter of what fits, not with each turn.
+It begins with a user's message, and each call has its result next to it; what else an API asks for is seen to by
+whoever sends it. The same file gives the same bytes, and one that grew the same beginning for as long as it fits: the
+cut moves by a quarter of what fits, not with each turn.
 
 A user's block says who spoke in META: `from` (an origin's word; the owner where it is missing), `name`, `kind`.
 """

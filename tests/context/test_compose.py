@@ -33,6 +33,7 @@ pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 12, 1, 8, tzinfo=UTC)
 AT = "2026-12-01T08:00:00.000+00:00"
 MODEL = '[model]\nengine = "messages"\nmodel = "m"\nfallbacks = ["ollama/o"]\n[limits]\nsteps = 7\nwall_minutes = 0.5\n'
+GROUP = 'grants = ["anthropic", "openai"]\ntimezone = "Europe/Berlin"\n'
 
 
 class Ground:
@@ -56,9 +57,7 @@ class Ground:
     def config(self) -> Any:
         return load_config(self.home, {})
 
-    def settle(
-        self, model: str = MODEL, group: str = 'grants = ["anthropic", "openai"]\ntimezone = "Europe/Berlin"\n'
-    ) -> None:
+    def settle(self, model: str = MODEL, group: str = GROUP) -> None:
         self.home.config_file.write_text(f"schema = 1\n{model}")
         self.group.config_file.write_text(group)
 

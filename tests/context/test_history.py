@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -154,6 +153,6 @@ def test_a_turn_that_is_too_long_keeps_what_was_said(tmp_path: Path, fences: Fen
 def test_no_file_is_an_empty_history_and_a_link_is_refused(tmp_path: Path, fences: Fences) -> None:
     assert history(tmp_path / "none.md", fences, "UTC") == []
     (tmp_path / "real.md").write_bytes(write_file("s", [Block("user", "hi", AT)]))
-    os.symlink("real.md", tmp_path / "s.md")
+    (tmp_path / "s.md").symlink_to("real.md")
     with pytest.raises(UnsafePath):
         history(tmp_path / "s.md", fences, "UTC")
