@@ -21,7 +21,7 @@ from clawd.config.presets import services
 from clawd.config.schema import Config, LimitsTable
 from clawd.context import fence, imports
 from clawd.context.fence import Fences
-from clawd.context.history import Message, history
+from clawd.context.history import Histories, Message
 from clawd.context.parts import Part, compact, declared, prompt
 from clawd.context.tools import sandbox_tools
 from clawd.errors import ConfigError, UnsafePath
@@ -72,6 +72,7 @@ class Composer:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
         self._config, self._ledger, self._host_tools = config, ledger, host_tools
         self._fences = Fences(home.state)
+        self._histories = Histories(self._fences)
         self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
 
     def engine(self, group: str) -> str | None:
@@ -161,7 +162,7 @@ class Composer:
             without = {row["retry_of"]} if row["retry_of"] is not None else ()
             said: list[Message] = []
             if stem is not None:
-                said = history(folder.sessions / f"{stem}.md", self._fences, settings.timezone, without=without)
+                said = self._histories.of(folder.sessions / f"{stem}.md", settings.timezone, without=without)
             return system, refused, said
 
         system, refused, said = await asyncio.to_thread(read)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.context.fence import Fences, shown
-from clawd.context.history import EARLIER, SHORTENED, history
+from clawd.context.history import BYTES, EARLIER, SHORTENED, Histories
 from clawd.context.parts import compact
 from clawd.errors import UnsafePath
 from clawd.model import Block
@@ -26,6 +26,10 @@ AT = datetime(2026, 12, 1, 8, tzinfo=UTC)
 @pytest.fixture
 def fences(tmp_path: Path) -> Fences:
     return Fences(tmp_path)
+
+
+def history(path: Path, fences: Fences, zone: str, limit: int = BYTES, without: Any = ()) -> list[dict[str, Any]]:
+    return Histories(fences).of(path, zone, limit, without)
 
 
 def call(id: str) -> dict[str, Any]:
@@ -116,6 +120,21 @@ def test_whatever_the_file_holds_an_api_accepts_it(blocks: list[Block], limit: i
         messages = history(path, fences, "UTC", limit)
         accepted(messages)
         assert history(path, fences, "UTC", limit) == messages
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(any_blocks, max_size=4), max_size=4), st.integers(1000, 20_000), st.integers(0, 3))
+def test_what_is_kept_in_memory_makes_no_difference(grown: list[list[Block]], limit: int, edited: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        path, fences = Path(directory) / "s.md", Fences(Path(directory))
+        kept = Histories(fences)
+        for n, blocks in enumerate([[Block("user", "first"), Block("assistant", "", None, (call("c"),))], *grown]):
+            SessionFile(path, "s").append([*blocks, Block("user", f"{n}")], n)
+            if n == edited:
+                path.write_bytes(path.read_bytes().replace(b"first", b"edited") + b"loose text")
+            assert kept.of(path, "UTC", limit) == kept.of(path, "UTC", limit) == history(path, fences, "UTC", limit)
 
 
 def test_what_does_not_fit_is_cut_at_a_message_and_that_is_said(tmp_path: Path, fences: Fences) -> None:
