@@ -83,7 +83,7 @@ def test_every_price_of_the_table_is_sane() -> None:
         for rates in filter(None, (price.rates, price.long)):
             assert 0 < rates.cached <= rates.input <= rates.written <= rates.written_hour <= 2 * rates.input, name
             assert rates.output == 0 or rates.output > rates.input, name
-        assert price.long is None or price.long.input > price.rates.input and price.above > 0, name
+        assert price.long is None or (price.long.input > price.rates.input and price.above > 0), name
 
 
 @given(st.sampled_from(sorted(prices._table())), COUNT, COUNT, st.tuples(COUNT, COUNT, COUNT))
