@@ -68,6 +68,7 @@ from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
+from clawd.usage import reports
 from clawd.usage.books import Books
 
 logger = logging.getLogger(__name__)
@@ -327,6 +328,10 @@ class Daemon:
         run = self.dispatcher.active.get(group)
         sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
+
+    async def usage(self, group: str, session: str) -> str:
+        rules, when = self.books.rules(group), self.books.period(group)
+        return await self.ledger.do(lambda tx: reports.said(tx, rules, session, when))
 
     async def model(self, group: str, words: str) -> str:
         settings, config = self.config.for_group(group), self.config.current

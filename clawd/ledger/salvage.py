@@ -22,7 +22,21 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.trust import Role
 
 # In the order of their references.
-TABLES = ("grp", "session", "turn", "inbound", "wake", "turn_wake", "step", "effect", "delivery", "run", "question")
+TABLES = (
+    "grp",
+    "session",
+    "turn",
+    "inbound",
+    "wake",
+    "turn_wake",
+    "step",
+    "effect",
+    "delivery",
+    "run",
+    "question",
+    "reservation",
+    "budget_raise",
+)
 MOST_MISSES = 20_000  # keys without a row, one after another, behind which nothing more is expected
 GAP = 1_000  # keys that are left out behind a damaged table: the lost rows' are never given again
 LIMIT = 1900  # characters of a chunk that any platform takes
