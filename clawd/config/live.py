@@ -90,11 +90,6 @@ class LiveConfig:
         asked = self.group(folder).mounts
         return asked if self.problem_of(folder) is None else ()
 
-    def bindings(self, folder: str) -> Sequence[str]:
-        """The chats that a group may be heard in; none while a mistake may be in what takes one away."""
-        bound = self.group(folder).bindings
-        return bound if self.problem_of(folder) is None else ()
-
     def first_binding(self, folder: str) -> str | None:
         bindings = self.group(folder).bindings
         return bindings[0] if bindings else None
