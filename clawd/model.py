@@ -81,12 +81,13 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one turn. `usd` is None when the price is unknown, never 0."""
+    """Tokens of one turn. `usd` is None when the price is unknown, never 0; `estimated`: nobody counted them."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
     usd: float | None = None
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The command lines of other vendors that tests run for real: fetched once into `.cache/agents` by the names of their
-packages, from whatever registry this machine's npm uses. They are never part of the repository. `python -m tests.agents`
-fetches them ahead of the tests.
+packages, from whatever registry this machine's npm uses. They are never part of the repository. Before the tests,
+`python -m tests.agents` fetches them.
 
 A program lies alone in its directory, which sandboxes are shown read-only."""
 

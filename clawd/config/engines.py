@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from clawd.config.values import Table, written
 
 if TYPE_CHECKING:
-    from clawd.config.schema import Config
+    from clawd.config.schema import Config, ModelTable
 
 
 def _beneath(path: str) -> str:
@@ -106,3 +106,9 @@ def engines(config: Config) -> dict[str, EngineTable]:
 @lru_cache(maxsize=1)
 def _presets() -> dict[str, EngineTable]:
     return {name: EngineTable.model_validate(entry) for name, entry in _known().items()}
+
+
+def served(config: Config, table: ModelTable) -> ModelTable:
+    """`[model]` with the service of the `[engines]` entry that it names, where it says none itself."""
+    entry = engines(config).get(table.agent or "") if table.engine == "exec" and table.service is None else None
+    return table.model_copy(update={"service": entry.service}) if entry and entry.service else table

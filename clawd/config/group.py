@@ -144,7 +144,6 @@ _LATER = (
     "budget",
     "webhooks",
     "profiles",
-    "engines",
     "prices",
     "speech",
     "distil",

@@ -119,6 +119,7 @@ class UsageBody(Body):
     output: Count = 0
     cached: Count = 0
     usd: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    estimated: bool = False
 
 
 class FinalBody(Fenced):

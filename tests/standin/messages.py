@@ -41,7 +41,10 @@ def check(body: Any, headers: dict[str, str], alternate: bool) -> None:
     need(effort in ("low", "medium", "high", "xhigh", "max"), "output_config.effort: unknown value")
     marks = json.dumps(body).count('"cache_control": {"type": "ephemeral"')
     need(marks <= 4, f"A maximum of 4 blocks with cache_control may be provided. Found {marks}.")
-    conversation(body.get("messages"), alternate)
+    messages = body.get("messages")
+    if "mid-conversation" in headers.get("anthropic-beta", ""):  # then the system may speak in between
+        messages = [each for each in messages if each.get("role") != "system"]
+    conversation(messages, alternate)
 
 
 def conversation(messages: Any, alternate: bool) -> None:

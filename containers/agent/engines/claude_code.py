@@ -15,8 +15,8 @@ import threading
 import time
 from contextlib import suppress
 
-from agent import protocol
 from agent.engines import foreign
+from agent.engines.claude_stream import Stream
 from agent.processes import kill_group
 from agent.turn import Answer
 
@@ -30,20 +30,21 @@ COMMAND = ("claude",)
 STATE = ".claude-state"
 MOST_IDLE = 2  # processes of a run that wait for a turn: each has some 240 MB
 TOOLS = "Bash,Edit,Glob,Grep,NotebookEdit,Read,Task,TodoWrite,Write,WebFetch,WebSearch,AskUserQuestion"
-DENIED = {
-    "WebSearch": "WebSearch is not open here: it would go around the gateway. Use Bash with curl for the services that"
-    " this group may use.",
-    "WebFetch": "WebFetch is not open here: it would go around the gateway. Use Bash with curl: it goes through the"
-    " gateway, to the services that this group may use.",
-    "AskUserQuestion": "Nobody sits in front of this. Use the tool mcp__clawd__ask, and end your turn: the answer wakes"
-    " you.",
-}
 MISSING = (
     'There is no Claude Code in this sandbox: the command "{0}" is not there. With Docker, build its image: clawd image'
     " build --target claude-code. With bubblewrap, install it on this machine for every user, or mount it into the"
     ' group and name it in config.toml: [engines.claude-code] command = ["/mnt/NAME/claude"].'
 )
-_TOKEN_LEFT = "placeholder_misuse"  # the gateway's word for a token that was about to leave with a request
+# What is tried once more in another way: the gateway's word for a token that was about to leave with a request (what we
+# have of the conversation is without it), and the CLI's for a session file that it does not take.
+_AGAIN = ("placeholder_misuse", "No conversation found")
+SETTING = (
+    "system",
+    "models",
+    "environment",
+    "exec",
+    "authority",
+)  # of a turn's context: all that a process is bound to
 
 
 class Engine:
@@ -61,10 +62,15 @@ class Engine:
     def serve(self, turn: Turn) -> bool:
         """Work for this turn from now on. False when it is dead."""
         turn.used_processes = True
+        os.kill(self._process.pid, signal.SIGCONT)
         self._processes.lend(self._process.pid, turn.id)
         while line := self.lines.next(0):  # what it said between turns is nobody's
             self.deny(foreign.event_of(line))
         return line is not None
+
+    def pause(self) -> None:
+        """Between turns it does nothing at all: awake it looks around a hundred times a second."""
+        os.kill(self._process.pid, signal.SIGSTOP)
 
     def send(self, message: dict[str, Any]) -> None:
         """Raises OSError when it is dead."""
@@ -120,6 +126,7 @@ class Idle:
         return engine
 
     def park(self, session: str, engine: Engine) -> None:
+        engine.pause()
         with self._lock:
             self._engines[session] = engine
             spare = list(self._engines)[: max(0, len(self._engines) - MOST_IDLE)]
@@ -133,29 +140,34 @@ _idle = Idle()
 
 def respond(turn: Turn) -> Answer:
     poster = foreign.Poster(turn)
-    for last in (False, True):
-        answer = attempt(turn, poster)
-        if last or _TOKEN_LEFT not in (answer.error or ""):
-            break  # else once more: what we have of the conversation is without the token
+    for way in ("kept", "rebuilt", "told"):
+        answer = attempt(turn, poster, way)
+        if not any(sign in (answer.error or "") for sign in _AGAIN):
+            break
     return answer
 
 
-def attempt(turn: Turn, poster: foreign.Poster) -> Answer:
-    """One run of the CLI over the turn, from what is there already. Raises Stopped, LeaseLost and GivenUp."""
+def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
+    """One run of the CLI over the turn, from what was done already: with the session that it kept, with one that is
+    written anew, or told the conversation in its prompt. Raises Stopped, LeaseLost and GivenUp."""
     context, done = turn.context, [*turn.given, *poster.posted]
     memory = foreign.memory_of(os.path.join(turn.place.work, STATE, "clawd"), context["session"])
-    key = foreign.digest([], json.dumps([context.get(name) for name in ("system", "models", "environment", "exec")]))
-    key = f"{key} {turn.place.token} {context.get('authority')}"
+    key = foreign.digest([], json.dumps([context.get(name) for name in SETTING]), turn.place.token)
     history = context.get("history") or []
     before = foreign.digest(history)
-    engine, prompt = None, foreign.GO_ON
     known = foreign.recall(memory, before)
-    if not done:
-        engine, prompt = _idle.take(turn, key, before), foreign.asked(turn)
+    fresh = way == "kept" and not done
+    engine = _idle.take(turn, key if fresh else "", before)
+    prompt = foreign.GO_ON if done else foreign.asked(turn)
     if engine is None:
-        id = (not done and known) or rebuilt(turn, foreign.whole(turn, done) if done else history)
+        messages = foreign.whole(turn, done) if done else history
+        id = known if fresh and known and os.path.isfile(session_file(turn, known)) else None
+        with suppress(OSError):  # work/ is full, or not as it should be
+            id = id or (rebuilt(turn, messages) if way != "told" else None)
+        if id is None:
+            prompt = "\n\n".join(filter(None, (foreign.narrated(messages), prompt)))
         try:
-            engine = start(turn, key, id)
+            engine = start(turn, key, id or new_id())
         except (FileNotFoundError, PermissionError):
             return Answer(error=MISSING.format(command(turn)[0]))
     try:
@@ -163,7 +175,7 @@ def attempt(turn: Turn, poster: foreign.Poster) -> Answer:
     except BaseException:
         engine.close()
         raise
-    if answer.error:
+    if answer.error or context.get("job"):
         engine.close()
         return answer
     after = [*foreign.whole(turn, [*turn.given, *poster.posted]), {"role": "assistant", "content": answer.text}]
@@ -198,15 +210,16 @@ def start(turn: Turn, key: str, id: str) -> Engine:
         "--mcp-config": json.dumps({"mcpServers": ours}),
         "--append-system-prompt": system(turn),
         "--system-prompt-snapshot": "off",
-        "--tools": TOOLS,
         "--add-dir": turn.place.work,
         "--model": model.name,
         "--effort": model.effort,
         "--fallback-model": ",".join(model.fallbacks),
         "--resume": id if os.path.exists(session_file(turn, id)) else "",
     }
+    if turn.context.get("job"):  # no tools, and nothing but what it is asked
+        options |= {"--system-prompt": system(turn), "--append-system-prompt": "", "--mcp-config": "", "--add-dir": ""}
     argv = [*command(turn), "-p", "--verbose", "--include-partial-messages", "--replay-user-messages"]
-    argv.append("--strict-mcp-config")
+    argv += ["--strict-mcp-config", "--tools", "" if turn.context.get("job") else TOOLS]
     for name, value in options.items():
         argv += [name, value] if value else []
     if not options["--resume"]:
@@ -249,9 +262,7 @@ def session_file(turn: Turn, id: str) -> str:
 
 def rebuilt(turn: Turn, messages: list[dict[str, Any]]) -> str:
     """Write a conversation as a session of the CLI's. Gives the new session's id. Raises OSError."""
-    import uuid
-
-    id = str(uuid.uuid4())
+    id = new_id()
     if rows := session_rows(messages, id, turn.place.group):
         path = session_file(turn, id)
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -259,10 +270,14 @@ def rebuilt(turn: Turn, messages: list[dict[str, Any]]) -> str:
     return id
 
 
-def session_rows(messages: list[dict[str, Any]], id: str, directory: str) -> list[dict[str, Any]]:
-    """The lines of its session file, each hung beneath the one before."""
+def new_id() -> str:
     import uuid
 
+    return str(uuid.uuid4())
+
+
+def session_rows(messages: list[dict[str, Any]], id: str, directory: str) -> list[dict[str, Any]]:
+    """The lines of its session file, each hung beneath the one before."""
     rows: list[dict[str, Any]] = []
     for message in messages:
         text, role = str(message.get("content") or ""), message["role"]
@@ -291,7 +306,7 @@ def session_rows(messages: list[dict[str, Any]], id: str, directory: str) -> lis
                 "version": "2.0.0",
                 "type": kind,
                 "message": said,
-                "uuid": str(uuid.uuid4()),
+                "uuid": new_id(),
                 "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()),
             }
         )
@@ -316,97 +331,3 @@ def converse(turn: Turn, engine: Engine, poster: foreign.Poster, prompt: str) ->
     why = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     said = engine.lines.errors()[-500:]
     return Answer(error=f"Claude Code ended in the middle ({why})" + (f": {said}" if said else "."), model=stream.model)
-
-
-class Stream:
-    """The events of one turn. An assistant message comes block by block; it is posted once it is whole, and only then
-    do its tools get their yes."""
-
-    def __init__(self, engine: Engine, poster: foreign.Poster) -> None:
-        self._engine, self._poster = engine, poster
-        self._open = False  # a message is on its way
-        self._text = ""
-        self._calls: list[tuple[str, str, dict[str, Any]]] = []
-        self._waiting: list[dict[str, Any]] = []
-        self.model: str | None = None
-
-    def take(self, event: dict[str, Any]) -> Answer | None:
-        """What the event is to the turn; the answer when it was the last one."""
-        kind = event.get("type")
-        if kind == "result":
-            return self._result(event)
-        if kind == "control_request":
-            self._waiting.append(event)
-        if event.get("parent_tool_use_id") is None:  # else it is within a subagent, whose call is the step
-            if kind == "stream_event":
-                self._piece(event.get("event") or {})
-            elif kind == "assistant":
-                self._message(event.get("message") or {})
-            elif kind == "user":
-                self._results((event.get("message") or {}).get("content"))
-        if self._waiting and not self._open:
-            self._post()
-            for asked in self._waiting:
-                self._engine.answer(asked, DENIED.get((asked.get("request") or {}).get("tool_name", "")))
-            self._waiting.clear()
-        return None
-
-    def _piece(self, event: dict[str, Any]) -> None:
-        kind = event.get("type")
-        if kind == "message_start":  # also the repeat of one that was cut off, whose calls never ran
-            self._open, self._text, self._calls = True, "", []
-        elif kind == "content_block_delta":
-            self._poster.say(str((event.get("delta") or {}).get("text") or ""))
-        elif kind == "message_stop":
-            self._open = False
-            self._post()
-
-    def _message(self, message: dict[str, Any]) -> None:
-        if message.get("model") not in (None, "<synthetic>"):
-            self.model = str(message["model"])[:200]
-        for block in message.get("content") or ():
-            if block.get("type") == "text":
-                self._text += block.get("text") or ""
-            elif block.get("type") == "tool_use":
-                self._calls.append((str(block.get("id")), str(block.get("name")), block.get("input") or {}))
-
-    def _post(self) -> None:
-        if self._calls:
-            self._poster.calls(self._text, self._calls)
-        self._text, self._calls = "", []
-
-    def _results(self, content: Any) -> None:
-        for block in content if isinstance(content, list) else ():
-            if block.get("type") == "tool_result":
-                self._open = False  # a tool ran: its message is whole, whatever was not heard of it
-                self._post()
-                self._poster.result(str(block.get("tool_use_id")), text_of(block.get("content")))
-
-    def _result(self, event: dict[str, Any]) -> Answer:
-        """`is_error` counts; `subtype` says "success" for a failed run too."""
-        counts = event.get("usage") or {}
-        usage = {
-            "input": count(counts, "input_tokens") + count(counts, "cache_creation_input_tokens"),
-            "output": count(counts, "output_tokens"),
-            "cached": count(counts, "cache_read_input_tokens"),
-        }
-        more = {"model": self.model, "usage": usage if any(usage.values()) else None}
-        text = protocol.hidden(str(event.get("result") or ""))
-        if event.get("is_error"):
-            said = text or "; ".join(map(str, event.get("errors") or ())) or str(event.get("subtype"))
-            return Answer(error=f"Claude Code could not answer: {said[:3000]}", **more)
-        if not text.strip():
-            return Answer(error="Claude Code ended without an answer.", **more)
-        return Answer(text, **more)
-
-
-def text_of(content: Any) -> str:
-    """A tool result's text; what is no text is named."""
-    if isinstance(content, list):
-        return "\n".join(block.get("text") or f"[{block.get('type')}]" for block in content if isinstance(block, dict))
-    return content if isinstance(content, str) else ""
-
-
-def count(counts: dict[str, Any], name: str) -> int:
-    value = counts.get(name)
-    return value if type(value) is int and value >= 0 else 0

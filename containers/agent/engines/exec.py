@@ -165,11 +165,9 @@ class Run:
         said = protocol.hidden("; ".join(filter(None, [*self._errors, errors])))
         if code < 0:
             return self._failed(f"was ended by {signal.Signals(-code).name}", said)
-        failed = code != 0 or not text or (bool(self._errors) and not text)
-        if failed and (block := self._block(f"{said}\n{text}")):
-            return self._failed(
-                f"was stopped by its own permission rules ({block}): change [engines.{self._name}]", said
-            )
+        if (code or not text) and (block := self._block(f"{said}\n{text}")):
+            what = f"was stopped by its own permission rules ({block}), which [engines.{self._name}] can change"
+            return self._failed(what, said)
         if code:
             return self._failed(f"ended with exit code {code}", said or text)
         if not text:

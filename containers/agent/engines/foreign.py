@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 
 from agent import protocol
-from agent.tools import Output
+from agent.tools.output import Output
 from agent.turn import GivenUp, cut_text
 
 TYPE_CHECKING = False
@@ -230,7 +230,7 @@ def digest(messages: list[Message], *more: str) -> str:
     """What tells this conversation (in this setting) from any other; no ids and no joints between texts count."""
     import hashlib
 
-    parts: list[list[Any]] = [list(more)]
+    parts: list[list[Any]] = [["", list(more)]]
     for message in messages:
         text = str(message.get("content") or "").strip()
         calls = [[call["function"]["name"], call["function"]["arguments"]] for call in message.get("tool_calls") or ()]
