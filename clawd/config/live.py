@@ -87,8 +87,9 @@ class LiveConfig:
         return asked if self.problem_of(folder) is None else ()
 
     def bindings(self, folder: str) -> Sequence[str]:
-        """A group's chats: none while its file has a mistake, which may be in what it takes away."""
-        return self.group(folder).bindings if self.problem_of(folder) is None else ()
+        """The chats that a group may be heard in; none while a mistake may be in what takes one away."""
+        bound = self.group(folder).bindings
+        return bound if self.problem_of(folder) is None else ()
 
     def first_binding(self, folder: str) -> str | None:
         bindings = self.group(folder).bindings
