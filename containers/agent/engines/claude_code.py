@@ -152,7 +152,7 @@ def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
     written anew, or told the conversation in its prompt. Raises Stopped, LeaseLost and GivenUp."""
     context, done = turn.context, [*turn.given, *poster.posted]
     memory = foreign.memory_of(os.path.join(turn.place.work, STATE, "clawd"), context["session"])
-    key = foreign.digest([], json.dumps([context.get(name) for name in SETTING]), turn.place.token)
+    key = foreign.digest([], json.dumps([context.get(name) for name in SETTING]), turn.place.token, instructions(turn))
     history = context.get("history") or []
     before = foreign.digest(history)
     known = foreign.recall(memory, before)
@@ -243,6 +243,15 @@ def start(turn: Turn, key: str, id: str) -> Engine:
         "MCP_TOOL_TIMEOUT": tool_ms,
     }
     return Engine(turn, key, id, argv, environment)
+
+
+def instructions(turn: Turn) -> str:
+    """CLAUDE.md as it is shown just now: a process keeps the one that it began with."""
+    try:
+        with open(os.path.join(turn.place.group, "CLAUDE.md"), encoding="utf-8", errors="backslashreplace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def system(turn: Turn) -> str:
