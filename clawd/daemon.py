@@ -26,6 +26,7 @@ from clawd.clock import SystemClock
 from clawd.commands import model
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
+from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
 from clawd.config.models import model_services
@@ -67,6 +68,7 @@ from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
+from clawd.usage.books import Books
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +152,7 @@ class Daemon:
             await self.operations.adopt_folders()
             self.tasks.start_soon(self.owner.troubles, self.signals, name="troubles")
             await self.intake.carry_out_open()
+            await self.books.open()
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
@@ -167,7 +170,7 @@ class Daemon:
             self.tasks.start_soon(watchdog.watch, self.ledger, self.owner.tell_soon, name="watchdog")
             self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self.reloads.at, hangups, name="reloads")
-            await ending.until_ended(self.ledger, until_closed, endings)
+            await ending.until_ended(self.ledger, until_closed, endings, self.dispatcher.spending.tick)
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
             tasks.cancel_scope.cancel()
 
@@ -180,7 +183,8 @@ class Daemon:
         )
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon)
-        self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen)
+        self.books = Books(ledger, clock, lambda: self.config.current, self.config.for_group)
+        self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.composer = Composer(
             home,
             clock,
@@ -204,6 +208,8 @@ class Daemon:
             text_limit=self._text_limit,
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
+            books=self.books,
+            settings=self._settings,
             wall_seconds=lambda group: self.config.for_group(group).limits.wall_minutes * 60,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
@@ -292,6 +298,11 @@ class Daemon:
     def _channel_limits(self, channel: str) -> ChannelLimits | None:
         adapter = self.channels.get(channel)
         return adapter.limits if adapter else None
+
+    def _settings(self, group: str) -> Effective:
+        """What holds for a group now, also by an edit that nobody told us of."""
+        self.reloads.renew()
+        return self.config.for_group(group)
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)

@@ -39,7 +39,11 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
             ledger=ledger,
             host_tools=lambda channel: declarations(ChannelLimits()),
         )
-        id, turn = (base, 1) if ledger is None else await ledger.do(lambda tx: _next(tx, group, base, session))
+        id, turn = base, 1
+        if ledger is not None:
+            id, turn = await ledger.do(lambda tx: _next(tx, group, base, session))
+        elif session is not None:
+            raise _no_session(group, session)
         row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None, "channel": "terminal"}
         said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
         at = rfc3339(SystemClock().now())
@@ -74,6 +78,10 @@ def _next(tx: Transaction, group: str, base: str, session: str | None) -> tuple[
     """The session's newest segment, and the number that its next turn would have. Raises NotFound."""
     row = groups.session(tx, base)
     if session is not None and (row is None or row.group != group):
-        raise NotFound(f"group {group} has no session {session!r}", hint="clawd session list")
+        raise _no_session(group, session)
     last = tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'turn'")
     return row.id if row else base, (last["seq"] if last else 0) + 1
+
+
+def _no_session(group: str, session: str) -> NotFound:
+    return NotFound(f"group {group} has no session {session!r}", hint="clawd session list")

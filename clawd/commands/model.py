@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from clawd.config.edit import change
+from clawd.config.engines import served
 from clawd.config.group import Effective
 from clawd.config.load import merged, parse_group
-from clawd.config.models import CHOICES, THINKING, checked, command_of, laid, models, own_service
+from clawd.config.models import CHOICES, THINKING, checked, laid, models, own_service
 from clawd.config.presets import DIALECTS, services
 from clawd.config.schema import Config, ModelTable
 from clawd.errors import ClawdError, UsageError
@@ -62,7 +63,7 @@ def shown(table: ModelTable) -> str:
 def _wanted(config: Config, table: ModelTable, words: str) -> ModelTable:
     """The table that the words ask for. Raises UsageError."""
     pairs = [word.partition("=") for word in words.split()]
-    if len(pairs) == 1 and pairs[0][0] not in _KEYS:
+    if len(pairs) == 1 and not pairs[0][1]:
         asked = {"model": words}
     elif all(equals and value for _, equals, value in pairs) and {key for key, _, _ in pairs} <= set(_KEYS):
         asked = {key: value for key, _, value in pairs}
@@ -79,9 +80,7 @@ def _wanted(config: Config, table: ModelTable, words: str) -> ModelTable:
 
 def _reachable(config: Config, group: str, settings: Effective) -> list[str]:
     """Sentences on fallbacks that are left out. Raises ConfigError when no model could answer."""
-    if settings.model.engine == "exec":
-        command_of(config, settings.model.agent)
-    return models(config, group, settings)[1]
+    return models(config, group, replace(settings, model=served(config, settings.model)))[1]
 
 
 def _differences(config: Config, old: ModelTable, new: ModelTable) -> dict[str, Any]:

@@ -106,12 +106,12 @@ def engines(config: Config) -> dict[str, EngineTable]:
     return {**_presets(), **config.engines}
 
 
-def reached(config: Config, model: ModelTable) -> ModelTable:
-    """The same `[model]`, with the service of its `[engines]` entry where it names none of its own."""
-    entry = engines(config).get(model.agent or "") if model.engine == "exec" and model.service is None else None
-    return model.model_copy(update={"service": entry.service}) if entry and entry.service else model
-
-
 @lru_cache(maxsize=1)
 def _presets() -> dict[str, EngineTable]:
     return {name: EngineTable.model_validate(entry) for name, entry in _known().items()}
+
+
+def served(config: Config, table: ModelTable) -> ModelTable:
+    """`[model]` with the service of the `[engines]` entry that it names, where it says none itself."""
+    entry = engines(config).get(table.agent or "") if table.engine == "exec" and table.service is None else None
+    return table.model_copy(update={"service": entry.service}) if entry and entry.service else table

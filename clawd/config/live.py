@@ -81,14 +81,15 @@ class LiveConfig:
         holds = "what it said before still holds, but for grants and mounts, of which there are none meanwhile"
         return [f"groups/{folder}/group.toml is not used; {holds}: {problem}"] if problem else []
 
-    def bindings(self, group: str) -> Sequence[str]:
-        """A group's chats: none while its file has a mistake, which may be in what it takes away."""
-        return self.group(group).bindings if self.problem_of(group) is None else ()
-
     def mounts(self, folder: str) -> Sequence[Mount]:
         """What a group asks for. What an edit was to take away must not stay because of a slip of the pen."""
         asked = self.group(folder).mounts
         return asked if self.problem_of(folder) is None else ()
+
+    def bindings(self, folder: str) -> Sequence[str]:
+        """The chats that a group may be heard in; none while a mistake may be in what takes one away."""
+        bound = self.group(folder).bindings
+        return bound if self.problem_of(folder) is None else ()
 
     def first_binding(self, folder: str) -> str | None:
         bindings = self.group(folder).bindings

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
-from clawd.config.engines import engines
+from clawd.config.engines import EngineTable, engines
 from clawd.config.group import Effective
 from clawd.config.load import nearest
 from clawd.config.presets import DIALECTS, MODEL_SERVICE, services
@@ -94,11 +94,12 @@ def models(config: Config, group: str, settings: Effective) -> tuple[list[dict[s
 
     Raises ConfigError, which says what to write, when the first one cannot be reached.
     """
-    table, known = settings.model, services(config)
+    table, known, entry = settings.model, services(config), command_of(config, settings.model)
     name, engine = own_service(table), table.engine
     if engine not in THINKING or (name is None and engine == "exec"):
         return [], []
-    first = _reached(config, group, settings, name or "", table.model)
+    speaks = entry.dialect if entry and engine == "exec" else _DIALECT[engine]
+    first = _reached(config, group, settings, name or "", table.model, speaks)
     if first["model"] is None and engine in _ENDS:
         what = f'model = "NAME" below [model] in groups/{group}/group.toml or config.toml'
         raise ConfigError(f'the engine "{engine}" needs a model: write {what}, or say /model NAME')
@@ -106,22 +107,28 @@ def models(config: Config, group: str, settings: Effective) -> tuple[list[dict[s
     for each in table.fallbacks:
         service, model = split(each, known)
         try:
-            found.append(_reached(config, group, settings, service or name or "", model))
+            found.append(_reached(config, group, settings, service or name or "", model, speaks))
         except ConfigError as error:
             told.append(f"The fallback {each} is not used: {error}")
     return found, told
 
 
-def command_of(config: Config, agent: str | None) -> dict[str, Any]:
-    """An `[engines]` entry, with its name. Raises ConfigError that names those that exist."""
-    known = engines(config)
-    if agent not in known:
-        named = f"there is no [engines.{agent}]" if agent else 'the engine "exec" needs agent = "NAME" below [model]'
-        raise ConfigError(f"{named}; there are {', '.join(sorted(known))}")
-    return {"name": agent, **known[agent].model_dump()}
+def command_of(config: Config, table: ModelTable) -> EngineTable | None:
+    """The `[engines]` entry that a foreign engine is started by, None for ours. Raises ConfigError that names those
+    that exist."""
+    if table.engine not in ("exec", "claude-code"):
+        return None
+    name, known = table.agent if table.engine == "exec" else table.engine, engines(config)
+    if name not in known:
+        named = f"there is no [engines.{name}]" if name else 'the engine "exec" needs agent = "NAME" below [model]'
+        raise ConfigError(f"{named}; there are {', '.join(known)}")
+    return known[name]
 
 
-def _reached(config: Config, group: str, settings: Effective, name: str, model: str | None) -> dict[str, Any]:
+def _reached(
+    config: Config, group: str, settings: Effective, name: str, model: str | None, speaks: str
+) -> dict[str, Any]:
+    """A model at the service `name`; `speaks` is the dialect where the service's own is not known."""
     known = services(config)
     service = known.get(name)
     if service is None:
@@ -133,9 +140,7 @@ def _reached(config: Config, group: str, settings: Effective, name: str, model: 
         line = f'grants = ["{name}"]' if not settings.group.grants else f'"{name}" in grants'
         where = f"groups/{group}/group.toml"
         raise ConfigError(f"the service {name} is not granted to group {group}: add {line} at the top of {where}")
-    entry = engines(config).get(settings.model.agent or "")
-    own = _DIALECT.get(settings.model.engine, entry.dialect if entry else "chat")
-    dialect = own if settings.model.engine == "claude-code" else DIALECTS.get(name, own)
+    dialect = speaks if settings.model.engine == "claude-code" else DIALECTS.get(name, speaks)
     last = service.base_url.rstrip("/").rpartition("/")[2]
     return {
         "dialect": dialect,

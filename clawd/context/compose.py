@@ -13,7 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from clawd.clock import Clock
-from clawd.config.engines import reached
+from clawd.config.engines import served
 from clawd.config.group import Effective
 from clawd.config.home import GroupHome, Home
 from clawd.config.models import THINKING, command_of, laid, models
@@ -23,6 +23,7 @@ from clawd.context import fence, imports
 from clawd.context.fence import Fences
 from clawd.context.history import Message, history
 from clawd.context.parts import Part, compact, declared, prompt
+from clawd.context.tools import sandbox_tools
 from clawd.errors import ConfigError, UnsafePath
 from clawd.files import read_owned
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -30,7 +31,6 @@ from clawd.ledger.turns import Claim
 from clawd.model import Offer
 
 SCRIPT_BYTES = 4 << 20
-JOB = "job:"  # how the session of a job begins
 
 Tool = Mapping[str, Any]  # {name, description, parameters}
 
@@ -55,7 +55,8 @@ class Told:
 
 class Composer:
     """Puts offers together. `settings` gives a group's config as it stands now, `environment` what its commands find
-    the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself, for a channel."""
+    the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself, in a turn of
+    this channel."""
 
     def __init__(
         self,
@@ -102,8 +103,8 @@ class Composer:
             context["script"] = self._script(settings.model.script)
         elif engine in THINKING:
             context["models"], refused = models(self._config(), row["grp"], settings)
-            named = {"exec": settings.model.agent, "claude-code": "claude-code"}
-            context["exec"] = command_of(self._config(), named[engine]) if engine in named else None
+            entry = command_of(self._config(), settings.model)
+            context["exec"] = entry and {"name": settings.model.agent or engine, **entry.model_dump()}
             told = await self.told(claim, settings)
             wakes, refused = told.wakes, refused + told.refused
             job: dict[str, Any] | None = getattr(claim, "job", None)
@@ -124,8 +125,9 @@ class Composer:
         settings = self._settings(group)
         if not choice:
             return settings
-        model = laid(settings.model, json.loads(choice), services(self._config()))
-        return replace(settings, model=reached(self._config(), model))
+        config = self._config()
+        table = laid(settings.model, json.loads(choice), services(config))
+        return replace(settings, model=served(config, table))
 
     def shown(self, row: Row | Mapping[str, Any], wakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Wakes of this turn, or that join it, with `text`: what its model is shown of each."""
@@ -149,9 +151,14 @@ class Composer:
         row, job = claim.turn, getattr(claim, "job", None)
         wakes = self.shown(row, claim.wakes)
         name = settings.name
-        if row["session"].startswith(JOB) and job:
-            text = prompt("job").replace("{name}", name) + "\n" + compact(job["schema"])
-            return Told([Part("job", text)], [], [], [{**wake, "text": job["prompt"]} for wake in wakes[:1]], [])
+        if job:
+            return Told(
+                [Part("job", prompt("job").replace("{name}", name))],
+                [],
+                [],
+                [{**wake, "text": job["prompt"]} for wake in wakes[:1]],
+                [],
+            )
         stem, others = None, False
         if self._ledger is not None:
             group, session = row["grp"], row["session"]
@@ -201,8 +208,6 @@ def _known(tx: Transaction, group: str, session: str) -> tuple[str | None, bool]
 
 def _tools(host: Sequence[Tool], *, foreign: bool) -> list[dict[str, Any]]:
     """What an engine of ours may call; a foreign one has tools of its own beside the host's."""
-    from clawd.context.tools import sandbox_tools
-
     inside = [] if foreign else list(sandbox_tools())
     return inside + [{**tool, "where": "host"} for tool in host]
 

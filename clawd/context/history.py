@@ -91,16 +91,18 @@ def _messages(turns: Iterable[Turn], fences: Fences, zone: str) -> list[Message]
     used: set[str] = set()
     for block in (block for turn in turns for block in turn):
         if block.role == "tool":
-            known = ids.get(block.tool_call_id or "")
+            known = ids.pop(block.tool_call_id or "", None)
             if known is not None:
                 messages.append({"role": "tool", "tool_call_id": known, "content": block.content})
         elif block.role == "assistant":
+            said = block.content if block.content.strip() else ""
             if block.tool_calls:
-                ids = {str(call["id"]): _id(str(call["id"]), used) for call in block.tool_calls}
-                calls = [_call(call, ids) for call in block.tool_calls]
-                messages.append({"role": "assistant", "content": block.content, "tool_calls": calls})
-            elif block.content.strip():
-                messages.append({"role": "assistant", "content": block.content})
+                once = {str(call["id"]): call for call in block.tool_calls}
+                ids = {id: _id(id, used) for id in once}
+                calls = [_call(call, ids[id]) for id, call in once.items()]
+                messages.append({"role": "assistant", "content": said, "tool_calls": calls})
+            elif said:
+                messages.append({"role": "assistant", "content": said})
         else:
             messages.append(_said(block, fences, zone))
     return messages
@@ -116,7 +118,7 @@ def _id(id: str, used: set[str]) -> str:
     return own
 
 
-def _call(call: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
+def _call(call: dict[str, Any], id: str) -> dict[str, Any]:
     """A call as it was made. What a person's edit left of it is mended: a name that no tool can have, arguments that
     are no object."""
     function = call.get("function")
@@ -129,7 +131,7 @@ def _call(call: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
     if not whole:
         arguments = compact(arguments if isinstance(arguments, dict) else {"arguments": arguments})
     name = _BAD_IN_NAME.sub("_", str(function.get("name") or "unknown"))[:64]
-    return {"id": ids[str(call["id"])], "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _said(block: Block, fences: Fences, zone: str) -> Message:

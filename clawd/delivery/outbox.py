@@ -91,11 +91,11 @@ class Outbox:
         """Decide on a row, as it was when it was taken. Gives seconds to wait before the next one, or None."""
         adapter = self._channels.get(row["channel"])
         message = outgoing(row, self._blobs)
+        if row["kind"] == "reaction" and row["state"] != "pending":
+            await self._decide(row, "fail", error="nobody knows whether the reaction arrived")
+            return None
         if row["state"] == "sending":  # since before a crash
-            if row["kind"] == "reaction":
-                await self._decide(row, "fail", error="nobody knows whether the reaction arrived")
-            else:
-                await self._decide(row, "doubt")
+            await self._decide(row, "doubt")
             return None
         if row["state"] == "pending":
             faults.passing("sending")

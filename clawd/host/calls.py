@@ -55,7 +55,8 @@ class Leases:
 
 
 class ToolCalls:
-    """The host tools of one run. `context` is what a tool may use for a turn, `caller` the run as the gateway sees it."""
+    """The host tools of one run. `context` is what a tool may use for a turn, `caller` the run as its gateway
+    knows it."""
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from clawd.errors import ConfigError
 from clawd.gateway import policy
 from clawd.gateway.environment import environment
 from clawd.gateway.policy import Grants
+from clawd.usage.books import Books
 
 if TYPE_CHECKING:
     from clawd.gateway.audit import Audit
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 class Gate:
     """`renew` reads `config.toml` again when it was touched, and tells of what is wrong with it; `chosen` are services
-    that live turns of a group reach a model of their own choice through."""
+    that live turns of a group reach a model of their own choice through; model calls are entered in `books`."""
 
     def __init__(
         self,
@@ -39,7 +40,9 @@ class Gate:
         clock: Clock,
         renew: Callable[[], None],
         chosen: Callable[[str], frozenset[str]] = lambda group: frozenset(),
+        books: Books | None = None,
     ) -> None:
+        self._books = books
         self._chosen = chosen
         self._home, self._config, self._clock, self._renew = home, config, clock, renew
         self._grants: dict[str, tuple[Config, Effective, frozenset[str], Grants]] = {}
@@ -98,7 +101,7 @@ class Gate:
                 certificates = await self._authority()
                 gateway, audit = await anyio.to_thread.run_sync(_import_gateway)
                 self._audit = audit(self._home.state / "audit", self._config.current.retention.log_days)
-                self._gateway = gateway(self.grants, self._audit, certificates, self._clock)
+                self._gateway = gateway(self.grants, self._audit, certificates, self._clock, books=self._books)
         return self._gateway
 
     async def close(self) -> None:

@@ -152,8 +152,7 @@ async def _call(request: web.BaseRequest, calls: ToolCalls, params: dict[str, An
         return _text(problem_of(error).message, wrong=True)
     given.append((lease, effect))
     result = effect.result
-    said = next(iter(result.values())) if len(result) == 1 else None
-    return _text(said if isinstance(said, str) else _dumps(result), wrong="error" in result)
+    return _text(result.get("error") or result.get("help") or _dumps(result), wrong="error" in result)
 
 
 def _text(text: str, *, wrong: bool) -> dict[str, Any]:

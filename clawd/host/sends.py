@@ -11,6 +11,7 @@ from clawd.errors import UsageError
 from clawd.ledger import deliveries, turns
 from clawd.ledger.db import Transaction
 from clawd.ledger.deliveries import Address
+from clawd.model import DeliveryKind
 from clawd.trust import Role
 
 
@@ -45,8 +46,8 @@ def destination(to: str, own: Address, bindings: Sequence[str], authority: Role,
 
 
 class Sends:
-    """Puts what tools of a turn send into the outbox. Implements `host.tools.Enqueue`. `limits` gives those of a channel
-    that is there, `bindings` are the group's."""
+    """Puts what tools of a turn send into the outbox. Implements `host.tools.Enqueue`. `limits` gives those of a
+    channel that is there, `bindings` are the group's."""
 
     def __init__(
         self, turn: int, limits: Callable[[str], ChannelLimits | None], bindings: Sequence[str], now: str
@@ -54,7 +55,7 @@ class Sends:
         self._turn, self._limits, self._bindings, self._now = turn, limits, bindings, now
 
     def __call__(
-        self, tx: Transaction, effect_id: int, /, *, kind: Any, text: str, to: str = "", **what: str | None
+        self, tx: Transaction, effect_id: int, /, *, kind: DeliveryKind, text: str, to: str = "", **what: Any
     ) -> None:
         row = turns.get(tx, self._turn)
         own = Address.of(row)

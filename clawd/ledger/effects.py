@@ -1,7 +1,7 @@
-"""What turns did beside their answer, through host tools: each effect once, keyed by content (turn, tool, arguments, nth
-equal call), committed together with its result.
+"""What turns did beside their answer, through host tools: each effect once, keyed by content (turn, tool, arguments,
+nth equal call), committed together with its result.
 
-Who asks without a number gets the results that it may not have heard yet, in their order, before anything is done again.
+Who asks without a number gets the results that it may not have heard yet, in order, before anything is done again.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from clawd.ledger import deliveries, groups, steering
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, steps
-from clawd.model import Final, Lease, Usage
+from clawd.model import Final, Lease
 from clawd.trust import Role
 
 
@@ -55,7 +55,6 @@ def answer(
         steering.join(tx, lease.turn, len(steps(tx, lease.turn)), final.shown, now)
     steering.leave(tx, row, final.shown, now)
     _close_wakes(tx, lease.turn, "answer")
-    usage = final.usage or Usage()
     tx.move(
         "turn",
         lease.turn,
@@ -71,10 +70,6 @@ def answer(
             ensure_ascii=False,
         ),
         model=final.model,
-        input=usage.input if final.usage else None,
-        output=usage.output if final.usage else None,
-        cached=usage.cached if final.usage else None,
-        usd=usage.usd,
     )
     made = []
     common: dict[str, Any] = {"session": row["session"], "now": now, "turn": lease.turn}
@@ -163,32 +158,48 @@ def stop_waiting(tx: Transaction, session: str, now: str) -> list[int]:
     return [stopped(tx, row["id"], now).turn for row in of_conversation(tx, session, "queued", "held")]
 
 
-def hold(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[tuple[Row, Ended]]:
-    """Every queued turn of the group waits, with a reason that its chat is told once. Gives each row as it was."""
-    held = []
-    for row in tx.all(
-        "SELECT * FROM turn WHERE grp = ? AND state = 'queued' AND recorded_at IS NULL ORDER BY id", group
-    ):
-        tx.move("turn", row["id"], "hold", held=reason)
-        made: list[int] = []
-        told = True
-        for inbound in tx.all("SELECT seq, state, told FROM inbound WHERE turn = ?", row["id"]):
-            tx.move("inbound", inbound["seq"], "hold", reason=reason)
-            told = told and bool(inbound["told"])
-            tx.execute("UPDATE inbound SET told = 1 WHERE seq = ?", inbound["seq"])
-        if not told:
-            made = deliveries.enqueue(
-                tx,
-                deliveries.Address.of(row),
-                session=row["session"],
-                kind="notice",
-                text=f"Your message is kept and will be answered as soon as that is possible: {reason}",
-                now=now,
-                limit=limit,
-                turn=row["id"],
-            )
-        held.append((row, Ended(row["id"], row["session"], "held", made)))
-    return held
+def hold(
+    tx: Transaction, group: str, reason: str, now: str, *, limit: int, plain: bool = False
+) -> list[tuple[Row, Ended]]:
+    """Every queued turn of the group waits, with a reason that its chat is told once; with `plain` those do not that
+    chose an engine or a model for themselves. Gives each row as it was."""
+    rows = tx.all(
+        "SELECT * FROM turn WHERE grp = ? AND state = 'queued' AND recorded_at IS NULL"
+        " AND (choice IS NULL OR NOT ?) ORDER BY id",
+        group,
+        plain,
+    )
+    return [(row, _hold(tx, row, reason, now, limit)) for row in rows]
+
+
+def hold_live(tx: Transaction, turn: int, reason: str, now: str, *, limit: int) -> Ended:
+    """A claimed turn waits, through no fault of its own: attempt and steps are kept. Its chat is told once."""
+    row = get(tx, turn)
+    _fall(tx, row)
+    _give_back(tx, turn, "requeue")
+    return _hold(tx, row, reason, now, limit)
+
+
+def _hold(tx: Transaction, row: Row, reason: str, now: str, limit: int) -> Ended:
+    tx.move("turn", row["id"], "hold", held=reason, run=None, worker=None)
+    made: list[int] = []
+    told = True
+    for inbound in tx.all("SELECT seq, state, told FROM inbound WHERE turn = ?", row["id"]):
+        tx.move("inbound", inbound["seq"], "hold", reason=reason)
+        told = told and bool(inbound["told"])
+        tx.execute("UPDATE inbound SET told = 1 WHERE seq = ?", inbound["seq"])
+    if not told:
+        made = deliveries.enqueue(
+            tx,
+            deliveries.Address.of(row),
+            session=row["session"],
+            kind="notice",
+            text=f"Your message is kept and will be answered as soon as that is possible: {reason}",
+            now=now,
+            limit=limit,
+            turn=row["id"],
+        )
+    return Ended(row["id"], row["session"], "held", made)
 
 
 def release(tx: Transaction, group: str) -> int:

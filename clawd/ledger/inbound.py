@@ -117,8 +117,8 @@ def enqueue(tx: Transaction, seq: int, now: str, choice: Mapping[str, str] = _NO
 
 
 def add_wake(tx: Transaction, row: Row, answer: questions.Answer | None = None) -> int:
-    """The wake of a message, which may be the `answer` to a question: then it acts for nobody above the turn that asked,
-    whose words it brings back."""
+    """The wake of a message, which may be the `answer` to a question: then it acts for nobody above the turn that
+    asked, whose words it brings back."""
     role, trust = Role(row["role"]), _trust(row)
     if answer is None:
         what: dict[str, object] = {"kind": "message", "authority": role, "trust": trust}

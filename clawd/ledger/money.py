@@ -100,15 +100,36 @@ def assume_open(tx: Transaction) -> int:
     return len(rows)
 
 
-def report(tx: Transaction, turn: Row, *, model: str | None, input: int, output: int, cached: int,
-           nanos: int | None, day: str, month: str, now: str) -> None:  # fmt: skip
-    """What an engine says itself that its turn used: it counts where none of its calls came by us."""
-    if tx.one("SELECT 1 FROM reservation WHERE turn = ? AND state <> 'released'", turn["id"]) is not None:
+def report(
+    tx: Transaction,
+    turn: Row,
+    model: str,
+    used: tuple[int, int, int],
+    nanos: int | None,
+    *,
+    day: str,
+    month: str,
+    now: str,
+) -> None:
+    """What an engine says itself that its turn `used` (input, output, cached): it counts where none of its calls came
+    by us."""
+    of_ours = "SELECT 1 FROM reservation WHERE turn = ? AND service <> '' AND state <> 'released'"
+    if tx.one(of_ours, turn["id"]) is not None:
         return
+    input, output, cached = used
     id = reserve(
-        tx, group=turn["grp"], service="", turn=turn["id"], model=model or "", day=day, month=month, input=input,
-        output=output, nanos=nanos, now=now,
-    )  # fmt: skip
+        tx,
+        group=turn["grp"],
+        service="",
+        turn=turn["id"],
+        model=model,
+        day=day,
+        month=month,
+        input=input,
+        output=output,
+        nanos=nanos,
+        now=now,
+    )
     settle(tx, id, input=input, output=output, cached=cached, nanos=nanos, estimated=False)
 
 

@@ -1,5 +1,5 @@
-"""Questions of an agent: `open → answered(wake)`, `expired(wake)`, `withdrawn`. Nothing waits for one: its turn ends, and
-the answer is an ordinary wake that brings back the question, the choice and the agent's own note.
+"""Questions of an agent: `open → answered(wake)`, `expired(wake)`, `withdrawn`. Nothing waits for one: its turn ends,
+and the answer is an ordinary wake that brings back the question, the choice and the agent's own note.
 
 What comes back acts for nobody above the turn that asked, and is trusted no further: an answer grants nothing.
 """

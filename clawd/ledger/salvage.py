@@ -305,6 +305,8 @@ def _settle(tx: Transaction, now: str, found: Salvaged) -> None:
     for column, owner, key in (("turn", "turn", "id"), ("effect", "effect", "id"), ("inbound", "inbound", "seq")):
         tx.execute(f"UPDATE delivery SET {column} = NULL WHERE {column} NOT IN (SELECT {key} FROM {owner})")
     tx.execute("UPDATE inbound SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
+    tx.execute("DELETE FROM question WHERE turn NOT IN (SELECT id FROM turn)")
+    tx.execute("UPDATE question SET wake = NULL WHERE wake NOT IN (SELECT id FROM wake)")
 
 
 def _settle_waiting(tx: Transaction, turn: int, now: str, found: Salvaged) -> None:

@@ -1,4 +1,4 @@
-"""Turns in the ledger while they live: queue, claim, steps. What they did beside is in `effects`, how they end in `ends`.
+"""Turns in the ledger while they live: queue, claim, steps. How they end is in `ends`.
 
 A turn is held by a lease (run, attempt, worker); whatever arrives under another lease raises LeaseLost.
 """

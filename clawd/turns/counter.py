@@ -17,6 +17,7 @@ import anyio
 
 from clawd import faults
 from clawd.clock import Clock, rfc3339
+from clawd.config.models import THINKING
 from clawd.context.compose import Composer
 from clawd.errors import ClawdError, LeaseLost, UnsafePath
 from clawd.files import Blobs
@@ -179,6 +180,7 @@ class Counter:
         try:
             if not await self._dispatcher.awake(run):
                 return None
+            await self._dispatcher.spending.stops(run.group)
             engine = self._composer.engine(run.group)
             within = run.spec.within
             claim = await self._ledger.do(
@@ -291,7 +293,8 @@ class Counter:
         if self._followups(run.group) != "steer":
             return []
         wakes = await self._ledger.do(lambda tx: steering.followups(tx, turns.check_lease(tx, lease)))
-        return [Control(live.turn, "steer", wakes)] if wakes else []
+        shown = self._composer.shown({"id": live.turn, "grp": run.group}, wakes)
+        return [Control(live.turn, "steer", shown)] if wakes else []
 
     async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
         run, _ = self._live(lease)
@@ -362,17 +365,24 @@ class Counter:
             final = replace(final, files=[])
         files, error = await self._keep_files(run, final) if live is not None else ([], None)
         ours = live.why if live is not None and live.stopping is not None else None  # we asked it to stop, for a limit
-        now = self._now()
+        spent, now = live.spent if live is not None and ours is None else None, self._now()
+        books, usage = self._dispatcher.spending.books, final.usage
+        report = books.report(run.group, final.model, usage) if usage is not None else None
 
         def end(tx: Transaction) -> tuple[Row, ends.Ended]:
             row = turns.get(tx, lease.turn)
             limit = self._text_limit(row["channel"])
+            if row["state"] == "claimed" and report is not None:
+                turns.check_lease(tx, lease)
+                report(tx, row)
             if row["state"] == "claimed" and not row["stop_requested"]:
                 turns.check_lease(tx, lease)
                 said = final.text.strip() or files or effects.done(tx, lease.turn)
                 why = ours or error or (None if said else "the agent ended without an answer")
                 if why is None and is_job(row["session"]):
                     why = self._jobs.take(tx, lease.turn, final.text)
+                if why is not None and spent is not None and row["engine"] in THINKING:
+                    return row, ends.hold_live(tx, lease.turn, str(spent), now, limit=limit)
                 if why is not None:
                     return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
             return row, ends.answer(tx, lease, final, files, now, limit=limit)
@@ -384,6 +394,8 @@ class Counter:
             faults.passing("answered")
         self._forget(run, lease.turn)
         self._dispatcher.ended(ended, Address.of(row), run.group)
+        if ended.state == "held" and spent is not None:
+            self._dispatcher.spending.hold(run.group, spent)
 
     async def _keep_files(self, run: Run, final: Final) -> tuple[list[tuple[str, str]], str | None]:
         kept, room = [], MAX_FILES_BYTES

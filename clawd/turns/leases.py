@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawd.trust import Role
+from clawd.usage.budgets import BudgetSpent
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Row
@@ -39,7 +40,7 @@ class LiveTurn:
     told: bool = False  # its person knows that a request was refused
     alarms: int = 0  # how often the owner was told of something worse
     choice: str | None = None  # of engine, model and effort for it alone, JSON
-    spent: str | None = None  # its last model call was refused, because this budget is spent
+    spent: BudgetSpent | None = None  # its last model call was refused, because this budget is spent
 
     @classmethod
     def returning(cls, row: Row, now: float) -> LiveTurn:

@@ -1,9 +1,9 @@
-"""The end of questions that nobody answers: one timer, to the next of them. The ledger knows when; whoever asks or starts
-has this look."""
+"""The end of questions that nobody answers: one timer, to the next of them. The ledger knows when."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 
@@ -28,7 +28,7 @@ class Questions:
         while True:
             self._news = anyio.Event()
             now = self._clock.now()
-            groups, following = await self._ledger.insist(lambda tx, now=now: questions.expire(tx, now))
+            groups, following = await self._ledger.insist(partial(questions.expire, now=now))
             for group in groups:
                 self._wake(group)
             with anyio.move_on_after((following - now).total_seconds() if following else None):

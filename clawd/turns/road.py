@@ -21,6 +21,7 @@ from clawd.signals import News, Signals
 from clawd.tasks import Tasks
 from clawd.trust import lowest
 from clawd.turns.run import Run
+from clawd.usage.budgets import BudgetSpent
 
 MOST_ALARMS = 5
 LONGEST_SENTENCE = 500  # characters of what a person is told of a request
@@ -73,7 +74,7 @@ class RunCaller:
     def turn_of(self, session: str) -> int | None:
         return next((live.turn for live in self._run.live.values() if live.session == session), None)
 
-    def spent(self, turn: int | None, reason: str) -> None:
+    def spent(self, turn: int | None, reason: BudgetSpent) -> None:
         for live in self._run.live.values():
             if turn in (None, live.turn):
                 live.spent = reason

@@ -6,6 +6,7 @@ limit. What a crash leaves open counts as it was reserved.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ from clawd.model import Usage
 from clawd.usage import prices
 from clawd.usage.budgets import BudgetSpent, Call, Limit, Period, Span, decide, period
 from clawd.usage.prices import Price, Tokens
+
+log = logging.getLogger(__name__)
 
 OVERHEAD = 1024  # tokens that a provider may add to a request of its own
 _NO_MODEL = ("offline", "scripted")
@@ -63,6 +66,11 @@ class Books:
         self._ledger, self._clock, self._config, self._settings = ledger, clock, config, settings
         self.freed: Callable[[], None] = lambda: None
 
+    async def open(self) -> None:
+        """At the start: what a crash left open counts as it was reserved."""
+        if count := await self._ledger.insist(money.assume_open):
+            log.warning("%s model calls were under way when clawd ended: what was reserved for them counts", count)
+
     # ── a call ──
 
     async def reserve(self, call: Call) -> Reservation:
@@ -102,8 +110,10 @@ class Books:
         tokens = Tokens(usage.input, usage.output, min(usage.cached, usage.input))
         nanos = prices.nanos(usage.usd) if usage.usd is not None else price.cost(tokens) if price else None
         when, now = self.period(group), rfc3339(self._clock.now())
-        used = {"input": tokens.input, "output": tokens.output, "cached": tokens.cached}
-        return partial(money.report, **used, model=model, nanos=nanos, day=when.day, month=when.month, now=now)
+        used = (tokens.input, tokens.output, tokens.cached)
+        return lambda tx, turn: money.report(
+            tx, turn, model or "", used, nanos, day=when.day, month=when.month, now=now
+        )
 
     # ── what holds ──
 
@@ -129,12 +139,12 @@ class Books:
 
     # ── who may go on ──
 
-    async def allows(self, call: Call) -> bool:
-        """Whether a call that was refused would be let through now."""
+    async def refusal(self, call: Call) -> BudgetSpent | None:
+        """Why a call that was refused would still be, None when it would be let through now."""
         nanos, when = _most(call, self.price(call)), self.period(call.group)
         rules = self.rules(call.group, call.service)
         refused = await self._ledger.do(lambda tx: decide(limits(tx, rules, when), call, nanos))
-        return not isinstance(refused, BudgetSpent)
+        return refused if isinstance(refused, BudgetSpent) else None
 
     async def stops(self, group: str) -> BudgetSpent | None:
         """Why no model of the group can be called at all now, not even shortly; None when one can, or when its engine

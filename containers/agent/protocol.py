@@ -54,7 +54,7 @@ ANSWERS = {
 }
 EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
-STOP, SHUTDOWN = "stop", "shutdown"
+STOP, SHUTDOWN, STEER = "stop", "shutdown", "steer"
 
 # A run's token, whichever. No text that is kept has one: in a conversation it would go to a model, and a token in a
 # body is for the gateway a placeholder that somebody carries off.

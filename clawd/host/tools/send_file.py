@@ -19,8 +19,8 @@ NAME = "send_file"
 DESCRIPTION = "Send a file of /group/work to this chat now."
 DECLARED = ("path",)
 HELP = (
-    "What is sent is a copy made now, with a `caption` if you like. `to` is as in send_message. A turn has 10 files, and"
-    " they count as sends."
+    "What is sent is a copy made now, with a `caption` if you like. `to` is as in send_message. A turn has 10 files,"
+    " which count as sends."
 )
 WORK = PurePosixPath("/group/work")
 

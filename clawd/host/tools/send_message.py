@@ -18,8 +18,8 @@ DESCRIPTION = "Send a message to this chat now, before your answer."
 DECLARED = ("text",)
 HELP = (
     "Your answer itself needs no tool. `to` sends to another chat of this group instead, named as its bindings are"
-    " (telegram:-100123): only for the owner, in a turn that nothing from outside has reached. The message says where it"
-    " came from. A turn has 20 sends."
+    " (telegram:-100123): only for the owner, in a turn that nothing from outside has reached. The message says where"
+    " it came from. A turn has 20 sends."
 )
 
 

@@ -74,7 +74,7 @@ def job(turn: Turn, command: str, timeout: float | None) -> str:
     threading.Thread(target=_wait, args=(turn, process, timeout), daemon=True).start()
     if said:
         return f"[The command could not be started: {cut(said.decode(errors='replace').strip(), bound(turn))}]"
-    return f"job {process.pid} runs until your turn ends. Output: {log}. To end it: kill -9 -- -{process.pid}"
+    return f"job {process.pid} runs until your turn ends. Output: {log}. To end it: kill -9 -{process.pid}"
 
 
 def _wait(turn: Turn, process: subprocess.Popen[bytes], timeout: float | None) -> None:

@@ -160,18 +160,18 @@ def show(answer: http.client.HTTPResponse, url: str, method: str) -> None:
         from agent.tools.page import Page
 
         text = Page(say, url)
-        read(answer, first, charset, text.feed)
+        whole = read(answer, first, charset, text.feed)
         text.close()
     else:
-        read(answer, first, charset, say)
-    if answer.length or not answer.isclosed():
+        whole = read(answer, first, charset, say)
+    if not whole:
         say("\n[It is longer: this is how far it was read.]")
 
 
-def read(answer: http.client.HTTPResponse, first: bytes, charset: str | None, feed: Callable[[str], object]) -> None:
-    """Feed an answer's text as it comes, until it ends or breaks off, or `_BYTES` were read."""
+def read(answer: http.client.HTTPResponse, first: bytes, charset: str | None, feed: Callable[[str], object]) -> bool:
+    """Feed an answer's text as it comes. False: it broke off, or `_BYTES` were read and there is more."""
     try:
-        b"".decode(charset or "utf-8")  # not every codec is one of texts
+        "a".encode(charset or "utf-8")  # not every codec is one of texts
     except LookupError:
         charset = None
     decode = codecs.getincrementaldecoder(charset or "utf-8")("backslashreplace").decode
@@ -182,6 +182,7 @@ def read(answer: http.client.HTTPResponse, first: bytes, charset: str | None, fe
             feed(decode(piece))
             piece = answer.read1(_PIECE)
     feed(decode(b"", True))
+    return not piece and not answer.length
 
 
 def main(arguments: str) -> None:

@@ -70,6 +70,7 @@ class Page(HTMLParser):
         elif tag == "a":
             self._end_link()
         elif tag in _BLOCKS:
+            self._marker = ""
             self._block(tag)
             if tag == "pre" and self._preformatted:
                 self._preformatted -= 1
@@ -90,6 +91,9 @@ class Page(HTMLParser):
         self._space = self._space or data[0].isspace()
         self._text(" ".join(words))
         self._space = data[-1].isspace()
+
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        return self.parse_bogus_comment(i, 0)  # as browsers do; the base class raises for some
 
     def close(self) -> None:
         super().close()

@@ -172,6 +172,7 @@ def around(line: str, at: int) -> str:
 
 def main(tool: str, room: str, arguments: str) -> None:
     said, takes = Said(int(room)), json.loads(arguments)
+    sys.setrecursionlimit(10_000)  # for `os.walk`: a path has up to 2,048 names
     try:
         takes["path"] = os.path.expanduser(takes.get("path") or ".")
         os.stat(takes["path"])
