@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from clawd.cli.page import cell, console, give, say
+from clawd.config.engines import CLAUDE_CODE
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
 from clawd.errors import ClawdError, UsageError
@@ -33,10 +34,10 @@ def build(options: Namespace, home: Home) -> int:
     if packages and not options.yes:
         _confirm(options.group, packages)
     engine, containers = find_engine(config.current.sandbox.docker_host, dict(os.environ)), shipped("containers")
-    cli = options.target == "claude-code" or settings.image == image.CLAUDE_CODE
+    cli = options.target == "claude-code" or settings.image == CLAUDE_CODE
     named = "image" in config.current.sandbox.model_fields_set  # an image of the person's own is the one that is used
-    made = name = image.CLAUDE_CODE if cli and not named else settings.image
-    agent = config.current.sandbox.image if made == image.CLAUDE_CODE else made
+    made = name = CLAUDE_CODE if cli and not named else settings.image
+    agent = config.current.sandbox.image if made == CLAUDE_CODE else made
 
     def work(client: Any) -> str:
         id = image.build_agent(client, containers, agent, options.base, tell)
@@ -44,7 +45,7 @@ def build(options: Namespace, home: Home) -> int:
         if cli:
             tell(f"adding Claude Code to {made} …")
             id = image.build_claude_code(client, containers, id, made, tell)
-        for other in sorted(others - {image.CLAUDE_CODE}):
+        for other in sorted(others - {CLAUDE_CODE}):
             if image.labels_of(client, other) is None:
                 tell(f"building {other} …")
                 image.build_agent(client, containers, other, base, tell)
