@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +75,7 @@ class Foreign:
     def hunt(self) -> Hunt:
         """Look for the key where sandboxes could have left or seen it."""
         hunt = Hunt([self.key])
-        hunt.tree(self.home.root.parent)
+        hunt.tree(self.home.root)
         hunt.processes(self.home.sandboxed())
         return hunt
 
@@ -190,7 +192,6 @@ def test_codex_works_through_exec(foreign: Foreign) -> None:
     assert home.reply("again", "--group", "other") == "codex says 3"
     inputs = json.dumps(foreign.responses[-1]["input"])
     assert inputs.count("please look") == 1 and "codex says 2" in inputs  # its own session, resumed
-    assert not foreign.hunt().found
 
 
 class TestUnderBubblewrap:
@@ -281,6 +282,19 @@ class TestUnderBubblewrap:
             assert home.reply("show the environment", "--group", "main") == "Seen: [token]"
         finally:
             model.decide = None
+
+    def test_the_group_folder_is_a_project_that_a_person_opens_by_hand(self, own: Foreign, tmp_path: Path) -> None:
+        home, model = own.home, own.model
+        home.write("groups/main/CLAUDE.md", "Speak like MARK-HAND.\n", 0o644)
+        model.say("By hand.")
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "ANTHROPIC_API_KEY": CANARY}
+        environment |= {"ANTHROPIC_BASE_URL": model.url, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+        command, folder = [str(agents.claude()), "-p", "hello"], home.layout.group("main").root
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.stdout == "By hand.\n", done
+        assert "Speak like MARK-HAND." in talk(model.requests[-1])
 
     def test_a_refusal_is_a_sentence_soon(self, own: Foreign) -> None:
         home, model = own.home, own.model
