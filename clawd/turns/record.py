@@ -30,7 +30,7 @@ from clawd.turns.jobs import Jobs
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
-MOST_NAMES, LONGEST_NAME = 10, 200  # of models that an engine's notes name, and characters of each
+LONGEST_NAME = 200  # characters of what an engine's notes name
 
 
 def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[Block]:

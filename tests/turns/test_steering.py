@@ -104,7 +104,7 @@ def _wake(
     return {"parts": parts, "joined": joined, "recorded": recorded, "role": role, "sender": sender, "at": None}
 
 
-FALLBACK = '{"text": "bye", "files": [], "notes": {"fallback": [{"from": "a", "to": "b"}, 7, {"from": 7}]}}'
+FALLBACK = '{"text": "bye", "files": [], "notes": {"fallback": [{"from": "a", "to": "b", "why": "overloaded"}, 7]}}'
 NONE, NEWER = "[no-result:-the-turn-ended-first]", "[stopped-to-answer-a-newer-message]"
 ODD = '{"text": "bye", "files": [], "notes": {"fallback": "a"}}'
 
@@ -150,7 +150,7 @@ async def test_a_block_says_who_spoke_where_it_was_not_the_owner(block: Any, met
     [
         ({}, {}),
         ({"model": "b"}, {"model": "b"}),
-        ({"model": "b", "final": FALLBACK}, {"model": "b", "fallback": ["a"]}),
+        ({"model": "b", "final": FALLBACK}, {"model": "b", "fallback": "a overloaded"}),
         ({"final": ODD}, {}),
     ],
 )
