@@ -211,7 +211,7 @@ class Daemon:
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
             settings=self._settings,
-            wall_seconds=lambda group: self.config.for_group(group).limits.wall_minutes * 60,
+            wall_seconds=self._wall_seconds,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
@@ -338,6 +338,12 @@ class Daemon:
         return await anyio.to_thread.run_sync(
             model.say, self.home.group(group).config_file, config, settings, group, words
         )
+
+    def _wall_seconds(self, group: str) -> float:
+        try:
+            return self.config.for_group(group).limits.wall_minutes * 60
+        except ConfigError:  # leases are watched all the same
+            return self.config.current.limits.wall_minutes * 60
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""
