@@ -30,7 +30,7 @@ def refusal(text: str) -> str:
 
 def test_the_presets_are_there_without_any_config() -> None:
     found = read("")
-    assert list(found) == list(PRESETS) == ["anthropic", "openai", "openrouter", "ollama", "github"]
+    assert list(found) == list(PRESETS) == ["anthropic", "openai", "openrouter", "xai", "ollama", "github"]
     assert all(it.credential is None for it in found.values())
     assert Config().services == {}
 
