@@ -68,6 +68,7 @@ from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
+from clawd.usage import reports
 from clawd.usage.books import Books
 
 logger = logging.getLogger(__name__)
@@ -210,7 +211,7 @@ class Daemon:
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
             settings=self._settings,
-            wall_seconds=lambda group: self.config.for_group(group).limits.wall_minutes * 60,
+            wall_seconds=self._wall_seconds,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
@@ -328,11 +329,21 @@ class Daemon:
         sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
 
+    async def usage(self, group: str, session: str) -> str:
+        rules, when = self.books.rules(group), self.books.period(group)
+        return await self.ledger.do(lambda tx: reports.said(tx, rules, session, when))
+
     async def model(self, group: str, words: str) -> str:
         settings, config = self.config.for_group(group), self.config.current
         return await anyio.to_thread.run_sync(
             model.say, self.home.group(group).config_file, config, settings, group, words
         )
+
+    def _wall_seconds(self, group: str) -> float:
+        try:
+            return self.config.for_group(group).limits.wall_minutes * 60
+        except ConfigError:  # leases are watched all the same
+            return self.config.current.limits.wall_minutes * 60
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""

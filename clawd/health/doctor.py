@@ -16,7 +16,7 @@ from clawd.config.home import Home, group_folders
 from clawd.config.load import check_home, load_config, load_group, merged
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, SandboxUnavailable
-from clawd.health import gateway, groups, machine, mounts, remains
+from clawd.health import budgets, gateway, groups, machine, mounts, remains
 from clawd.health.findings import Finding, finding, read_ledger
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries, runs
@@ -184,5 +184,6 @@ CHECKS = (
     groups.files,
     groups.work,
     gateway.services,
+    budgets.budgets,
     mounts.mounts,
 )
