@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from clawd.errors import ClawdError, LeaseLost, UsageError
-from clawd.ledger import deliveries, effects, ends, groups, runs, turns
+from clawd.ledger import deliveries, effects, ends, groups, money, runs, turns
 from clawd.ledger.db import Transaction
 from clawd.model import Final, Lease
 from clawd.trust import Role
@@ -302,6 +302,17 @@ def test_a_choice_is_its_turn_s_alone(desk: Desk) -> None:
     lease = must_claim(desk)
     row = desk.ledger.tx(lambda tx: turns.get(tx, lease.turn))
     assert (row["engine"], row["choice"]) == ("chat", chosen)
+
+
+def test_usage_is_kept(desk: Desk) -> None:
+    desk.accept()
+    desk.run("r1")
+    lease = must_claim(desk)
+    row = desk.ledger.tx(lambda tx: turns.get(tx, lease.turn))
+    desk.ledger.tx(lambda tx: money.report(tx, row, "m", (3, 5, 1), None, day="2026-12-01", month="2026-12", now=NOW))
+    answer(desk, lease)
+    row = desk.ledger.tx(lambda tx: turns.get(tx, lease.turn))
+    assert (row["input"], row["output"], row["cached"], row["usd"]) == (3, 5, 1, None)
 
 
 def test_stop_reaches_what_a_new_segment_left_running(desk: Desk) -> None:
