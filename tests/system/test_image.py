@@ -6,14 +6,20 @@ import base64
 import contextlib
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from clawd.sandbox.image import LABEL_NAME
 from tests.dockerd import client
 from tests.engine import Engine
 from tests.system.conftest import Home, homes
 
 TAG = "clawd-tests-cli"
+
+
+def created(image: Any) -> str:
+    return str(image.attrs["Created"])
 
 
 @pytest.fixture
@@ -25,8 +31,10 @@ def home(engine: Engine) -> Iterator[Home]:
             text = home.layout.config_file.read_text()
             home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{home.root.parent.name.lower()}"))
             yield home
-        for image in sorted(docker.images.list(TAG), key=lambda each: str(each.attrs["Created"]), reverse=True):
-            docker.images.remove(image.id, force=True)  # what was built on another first
+        named = {"dangling": True, "label": LABEL_NAME}  # a stage of a build has no tag, and its parent's labels
+        stages = [each for each in docker.images.list(filters=named) if each.labels[LABEL_NAME].startswith(TAG)]
+        for image in sorted([*stages, *docker.images.list(TAG)], key=created, reverse=True):  # the youngest first
+            docker.images.remove(image.id, force=True)
 
 
 def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Home, engine: Engine) -> None:
