@@ -236,14 +236,16 @@ class Gateway:
 
     def _call(self, asked: _Asked, to: Destination) -> ModelCall | None:
         """The model call that an allowed request is, within the group's calls of a minute."""
-        if self._metering is None or asked.request.method not in ("POST", "GET"):
+        metering, request, caller = self._metering, asked.request, asked.caller
+        if metering is None:
             return None
-        group = asked.caller.group
-        call = self._metering.call(
-            asked.request, asked.caller, to, asked.entry, websocket=websocket.asked(asked.request)
-        )
-        if call is not None and (most := self._metering.books.requests_per_minute(group)) is not None:
-            self._counts.call(group, most)
+        if request.method != "POST":
+            if to.service.websocket and websocket.asked(request):
+                metering.check_socket(to)
+            return None
+        call = metering.call(request, caller, to, asked.entry)
+        if call is not None and (most := metering.books.requests_per_minute(caller.group)) is not None:
+            self._counts.call(caller.group, most)
         return call
 
     # ---- what was allowed

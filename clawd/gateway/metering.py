@@ -17,7 +17,7 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from clawd import faults
-from clawd.config.presets import MODEL_SERVICE
+from clawd.config.presets import DIALECTS
 from clawd.errors import StorageError
 from clawd.gateway import calls, headers
 from clawd.gateway.answers import Answer
@@ -34,7 +34,6 @@ MOST_BODY = 32 << 20  # bytes of a request: it is held to be looked at
 LARGE, AT_ONCE = 1 << 20, 2  # of requests of more bytes than that, so many are held at a time
 _AT_ONCE_BYTES = 64 << 10  # that are looked at in the loop; more in a thread
 _PIECE = 256 << 10
-_MODELS = frozenset((*MODEL_SERVICE.values(), "openrouter", "ollama"))  # services that are known for their models
 _SESSION = "X-Clawd-Session"
 
 log = logging.getLogger(__name__)
@@ -48,18 +47,16 @@ class Metering:
         self.large = asyncio.Semaphore(AT_ONCE)
         self._settling: set[asyncio.Task[None]] = set()
 
-    def call(
-        self, request: web.BaseRequest, caller: Caller, to: Destination, entry: Entry, *, websocket: bool
-    ) -> ModelCall | None:
-        """The model call that an allowed request is; None when it is none. Raises Refusal for one that cannot be
-        counted, and ConfigError."""
-        own = to.service.model or to.service.name in _MODELS
-        if websocket:
-            if calls.dialect(to.path, own=own) or (own and calls.is_uncounted(to.path)):
-                raise _uncounted("the usage of a WebSocket is not counted", "call the model with a POST instead")
-            return None
-        if request.method != "POST":
-            return None
+    def check_socket(self, to: Destination) -> None:
+        """Raises Refusal for a WebSocket that a model is called over."""
+        own = _is_known(to)
+        if calls.dialect(to.path, own=own) or (own and calls.is_uncounted(to.path)):
+            raise _uncounted("the usage of a WebSocket is not counted", "call the model with a POST instead")
+
+    def call(self, request: web.BaseRequest, caller: Caller, to: Destination, entry: Entry) -> ModelCall | None:
+        """The model call that an allowed POST is; None when it is none. Raises Refusal for one that cannot be counted,
+        and ConfigError."""
+        own = _is_known(to)
         speaks = calls.dialect(to.path, own=own)
         if speaks is not None:
             return ModelCall(self, request, caller, to, entry, speaks)
@@ -222,6 +219,11 @@ class _Pieces:
             yield bytes(data[at : at + _PIECE])
         data.clear()
         self._then()
+
+
+def _is_known(to: Destination) -> bool:
+    """Whether a service is known for its models."""
+    return to.service.model or to.service.name in DIALECTS
 
 
 async def _nothing() -> AsyncIterator[bytes]:
