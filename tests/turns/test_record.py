@@ -11,6 +11,7 @@ from clawd.turns.record import blocks_of
 
 WAKES = [
     {
+        "kind": "message",
         "parts": [{"kind": "typed", "origin": "owner", "text": text}],
         "at": None,
         "role": "owner",
