@@ -142,7 +142,9 @@ async def test_a_spent_budget_refuses_before_the_call_and_opens_the_next_day(sta
     assert (got.status, got.rule) == (403, "budget") and len(upstream.requests) == asked
     entry = (await stage.entry(6))["verdict"], stage.entries()[-1]["rule"], stage.entries()[-1]["tokens"]
     assert entry == ("deny", "budget", None)
-    assert stage.a.sentences and "budget of group main is spent" in stage.a.sentences[0]
+    turn, spent = stage.a.spendings[-1]
+    assert turn == 1 and spent is not None and "budget of group main is spent" in str(spent)
+    assert stage.a.sentences == []  # its turn tells of it
     stage.clock.ahead = 86400
     assert (await call(stage)).status == 200
 

@@ -201,7 +201,8 @@ async def test_an_engine_without_a_model_is_never_held(tmp_path: Path) -> None:
         seq = await ground.accept()
         await ground.recorded(seq)
         row = await ground.turn(seq)
-        assert (row["state"], row["attempt"]) == ("answered", 3) and await ground.notices() == []
+        assert (row["state"], row["attempt"]) == ("answered", 3)
+        assert [text.partition(":")[0] for text in await ground.notices()] == ["A model was not asked"] * 3
         assert (row["input"], row["output"], row["cached"], row["usd"]) == (9, 12, 3, None)  # of its three attempts
 
 
