@@ -15,6 +15,7 @@ from clawd.errors import StorageError
 from clawd.ledger import money
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer, Usage
+from clawd.turns import spending
 from clawd.usage.budgets import BudgetSpent, Call
 from clawd.usage.prices import Tokens
 from tests.turns.conftest import BoxBackend, Ground, opened
