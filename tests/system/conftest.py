@@ -327,7 +327,7 @@ class Home:
         for container in self.containers():
             with contextlib.suppress(Exception):  # somebody else's removal of it is as good
                 container.remove(force=True, v=True)
-        until(lambda: not self.kill_sandboxed(), 20)
+        until(lambda: not self._kill_sandboxed(), 20)
 
     def blocked(self) -> list[str]:
         """What the log says about a blocked event loop, where no test does it on purpose."""
@@ -335,8 +335,7 @@ class Home:
         lines = (line for file in files for line in file.read_text("utf-8", "replace").splitlines())
         return [line for line in lines if BLOCKED in line and not self.may_block]
 
-    def kill_sandboxed(self) -> list[int]:
-        """SIGKILL to whatever is left of its sandboxes; gives what that was."""
+    def _kill_sandboxed(self) -> list[int]:
         left = self.sandboxed()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
