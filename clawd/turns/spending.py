@@ -25,7 +25,7 @@ from clawd.usage.budgets import BudgetSpent
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 60.0  # a budget that should be open and cannot be looked at: its group's config is broken, say
+_AGAIN_S = 60.0  # at the latest: the clock may be set, the machine may sleep, a config may be broken when it is time
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Spending:
         while self._held:
             self._news = anyio.Event()
             left = (min(held.spent.opens for held in self._held.values()) - self._clock.now()).total_seconds()
-            with anyio.move_on_after(left if left > 0 else _AGAIN_S):
+            with anyio.move_on_after(min(left, _AGAIN_S) if left > 0 else _AGAIN_S):
                 await self._news.wait()
             self.tick()
         self._waiting = False
