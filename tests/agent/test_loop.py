@@ -140,7 +140,7 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply(status=503), 3, "failed, and stayed so (503 api_error)"),
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
-        (Reply(status=403, raw=b'{"rule":"budget","message":"Spent.","hint":"Wait."}'), 1, "Spent. Wait."),
+        (Reply(status=403, raw=b'{"rule":"budget","message":"It is spent","hint":"wait"}'), 1, "It is spent (wait)"),
         (Reply(status=403, raw=b'{"rule":"no_grant","message":"Not granted.","hint":null}'), 1, "Not granted."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -41,7 +41,7 @@ def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
     said = said if isinstance(said, dict) else {}
     seconds = float(after) if after and re.fullmatch(r"\d{1,9}(\.\d*)?", after) else None
     if isinstance(said.get("rule"), str):
-        message = " ".join(str(part) for part in (said.get("message"), said.get("hint")) if part)
+        message = str(said.get("message")) + (f" ({said['hint']})" if said.get("hint") else "")
         return Failure(status, said["rule"], message, said["rule"], seconds)
     error = said.get("error")
     error = error if isinstance(error, dict) else {"message": error}
@@ -96,12 +96,16 @@ class Events:
     """Server-sent events, however their bytes are split; only their data."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of the events that are whole now."""
-        *lines, self._rest = _LINE.split(self._rest + data)
+        looked = len(self._rest) - 1  # at all but a carriage return that may be half of a line's end
+        self._rest += data
+        if not _LINE.search(self._rest, max(0, looked)):  # a line of megabytes is not looked at with each piece of it
+            return []
+        *lines, self._rest = _LINE.split(self._rest)
         found = []
         for line in lines:
             name, _, value = line.partition(b":")
