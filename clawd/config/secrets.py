@@ -39,6 +39,8 @@ class Secret:
         if match is None:
             raise NotAReference
         self.kind, self.name = match[1], match[2]
+        if self.kind == "file" and not self.name.startswith(("/", "~")):
+            raise ValueError(f"{self} must be an absolute path, or begin with ~/")
 
     def reveal(self, environment: Mapping[str, str] | None = None) -> str:
         """The value, without the newline that ends a file. Raises ConfigError when there is none."""
@@ -54,7 +56,7 @@ class Secret:
             if self.name not in environment:
                 raise ConfigError(f"the environment variable {self.name} is not set", hint=f"it is needed by {self}")
             return environment[self.name]
-        path = Path(self.name).expanduser()
+        path = Path(os.path.expanduser(self.name))  # which leaves a home that nobody has as it stands
         if self.kind == "cred":
             directory = environment.get("CREDENTIALS_DIRECTORY")
             if not directory:

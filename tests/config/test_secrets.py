@@ -38,7 +38,7 @@ def test_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
         ("${env:NONE}", "the environment variable NONE is not set"),
         ("${env:EMPTY}", "is empty"),
         ("${env:LINES}", "not one line"),
-        ("${file:relative}", "absolute path"),
+        ("${file:~nobody-at-all/x}", "absolute path"),
         ("${file:/nowhere/at/all}", "cannot be read"),
         ("${cred:x}", "LoadCredential"),
     ],
@@ -48,6 +48,11 @@ def test_what_is_not_there_is_a_sentence(reference: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         secret.reveal({"EMPTY": "", "LINES": "a\nb"})
     assert not secret.present({})
+
+
+def test_a_relative_file_is_refused_before_it_is_used() -> None:
+    with pytest.raises(ValueError, match="absolute path"):
+        Secret("${file:relative}")
 
 
 def test_a_credential_is_a_plain_name(tmp_path: Path) -> None:
