@@ -39,7 +39,7 @@ class Secret:
         if match is None:
             raise NotAReference
         self.kind, self.name = match[1], match[2]
-        if self.kind == "file" and not self.name.startswith(("/", "~")):
+        if self.kind == "file" and not self.name.startswith(("/", "~/")):
             raise ValueError(f"{self} must be an absolute path, or begin with ~/")
 
     def reveal(self, environment: Mapping[str, str] | None = None) -> str:
@@ -56,7 +56,7 @@ class Secret:
             if self.name not in environment:
                 raise ConfigError(f"the environment variable {self.name} is not set", hint=f"it is needed by {self}")
             return environment[self.name]
-        path = Path(os.path.expanduser(self.name))  # which leaves a home that nobody has as it stands
+        path = Path(self.name).expanduser()
         if self.kind == "cred":
             directory = environment.get("CREDENTIALS_DIRECTORY")
             if not directory:
@@ -64,8 +64,6 @@ class Secret:
             if path.name != self.name:
                 raise ConfigError(f"{self} must be the plain name of a credential")
             path = Path(directory) / self.name
-        elif not path.is_absolute():
-            raise ConfigError(f"{self} must be an absolute path, or begin with ~/")
         try:
             with open(path, "rb", opener=plain) as file:
                 data = file.read(_LIMIT + 1)
