@@ -143,9 +143,13 @@ class Offer:
     limits: dict[str, Any]
 
 
+HOPELESS = "hopeless"
+
+
 @dataclass(frozen=True, slots=True)
 class Final:
-    """How a turn ended in the runner. `files` are names below /group/work. `error` is a sentence or None."""
+    """How a turn ended in the runner. `files` are names below /group/work. `error` is a sentence or None; with the
+    `stop_reason` HOPELESS another attempt would end with the same one."""
 
     text: str
     files: list[str] = field(default_factory=list)

@@ -55,6 +55,7 @@ ANSWERS = {
 EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
 STOP, SHUTDOWN, STEER = "stop", "shutdown", "steer"
+HOPELESS = "hopeless"  # a `stop_reason`: no attempt could do better until a person has changed something
 
 # A run's token, whichever. No text that is kept has one: in a conversation it would go to a model, and a token in a
 # body is for the gateway a placeholder that somebody carries off.

@@ -42,6 +42,14 @@ class Stopped(Exception):
 class GivenUp(Exception):
     """The turn goes round in circles: it ends with this reason."""
 
+    stop_reason = "end"
+
+
+class Hopeless(GivenUp):
+    """Only a person can change it: another attempt would end in the same way."""
+
+    stop_reason = protocol.HOPELESS
+
 
 class Place:
     """Where a runner works: its directories, the token that its children carry, where they find the gateway, and the

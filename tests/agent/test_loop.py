@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent import calls, turn
+from agent import calls, protocol, turn
 from agent.engines import loop
 
 from clawd.resources import shipped
@@ -140,7 +140,8 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply(status=503), 3, "failed, and stayed so (503 api_error)"),
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
-        (Reply(status=403, raw=b'{"rule":"budget","message":"Spent.","hint":"Wait."}'), 1, "Spent. Wait."),
+        (Reply(status=403, raw=b'{"rule":"budget","message":"Spent.","hint":"Wait."}'), 1, "Spent. (Wait.)"),
+        (Reply(status=503, raw=b'{"rule":"no_credential","message":"No key","hint":"put it there"}'), 1, "No key (put"),
         (Reply(status=403, raw=b'{"rule":"no_grant","message":"Not granted.","hint":null}'), 1, "Not granted."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -152,6 +153,7 @@ def test_what_stays_so_is_a_sentence(
     answer = stage.respond("hi", dialect=dialect, limits={"retries": 2})
     assert answer.text == "" and sentence in str(answer.error)
     assert len(model.requests) == asked
+    assert (answer.stop_reason == protocol.HOPELESS) == (asked == 1 and reply.status != 429 and "Spent" not in sentence)
     assert "SECRET" not in str(answer.error) and "scripted" not in str(answer.error)
 
 

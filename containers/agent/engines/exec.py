@@ -83,10 +83,12 @@ class Run:
         try:
             process = self._turn.start(argv, more=environment, talks=True)
         except OSError as error:
-            return self._failed(
+            answer = self._failed(
                 f"could not be started: {argv[0]}: {error.strerror}. Install it in the image or on this machine, or"
                 f" mount it and name its path in [engines.{self._name}] command"
             )
+            answer.stop_reason = protocol.HOPELESS
+            return answer
         lines = foreign.Lines(process)
         threading.Thread(target=feed, args=(process, self._text_in()), daemon=True).start()
         try:

@@ -14,7 +14,7 @@ from agent import protocol
 from agent.engines import chat, messages
 from agent.engines.conversation import conversation
 from agent.engines.stream import Away, Failure, Reply, events
-from agent.turn import Answer, GivenUp
+from agent.turn import Answer, GivenUp, Hopeless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _WORDS = (  # of the providers, and what they mean
 )
 _FAILED = {
     0: "The connection to {service} broke off again and again before {model} had answered",
-    401: "{service} did not accept the credential; clawd gateway services shows it",
+    401: "{service} did not accept the credential that [services.{service}] in config.toml names",
     403: "{service} does not let this credential use {model}",
     404: "{service} does not know the model {model}",
     413: "The conversation is larger than {service} takes; /new starts another",
@@ -57,7 +57,7 @@ def respond(turn: Turn) -> Answer:
             turn.round("", [])
         return converse(turn, model)
     except GivenUp as reason:
-        return model.answer(error=str(reason))
+        return model.answer(error=str(reason), stop_reason=reason.stop_reason)
 
 
 def converse(turn: Turn, model: Model) -> Answer:
@@ -105,7 +105,7 @@ class Model:
             except Failure as failure:
                 error = sentence(failure, self.current)
                 if not self._left or not (passing(failure) or exhausted(failure)):
-                    raise GivenUp(error) from failure
+                    raise (GivenUp if passing(failure) or failure.rule == "budget" else Hopeless)(error) from failure
                 before, self.current, self._without = self.current["model"], self._left.pop(0), set()
                 self._fallbacks.append({"from": before, "to": self.current["model"], "why": str(failure)})
 
@@ -175,7 +175,8 @@ class Model:
 
 def passing(failure: Failure) -> bool:
     """Whether the same call may succeed later."""
-    return failure.status in (0, 408, 429) or failure.status >= 500 or failure.rule in _PASSING
+    status, rule = failure.status, failure.rule
+    return rule in _PASSING or rule != "no_credential" and (status in (0, 408, 429) or status >= 500)
 
 
 def exhausted(failure: Failure) -> bool:
