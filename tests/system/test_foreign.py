@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from agent.engines.foreign import UNANSWERED
+
 from clawd.commands import looking
 from tests import agents
 from tests.canary import CANARY, Hunt
@@ -259,7 +259,7 @@ class TestUnderBubblewrap:
         until(lambda: home.said("main")[-1] == ("assistant", "Done."))
         told = ("tool", '{"queued": "message"}')
         assert told in home.said("main")[-7:] and json.dumps(told[1])[1:-1] in talk(model.requests[-1])
-        assert [("tool", UNANSWERED)] == [each for each in home.said("main")[-7:] if "interrupted" in each[1]]
+        assert [each for each in home.said("main")[-7:] if "interrupted" in each[1]] == [("tool", UNANSWERED)]
         assert model.problems == []
 
     def test_stop_ends_it_in_mid_tool_and_the_next_turn_goes_on(self, own: Foreign) -> None:
