@@ -1,4 +1,5 @@
-"""Tool calls of one reply: as a step keeps them, what is wrong with one, and which may run side by side."""
+"""Tool calls of one reply: as a step keeps them, what is wrong with one, and which may run side by side; and how what a
+model, or a program around one, says is read."""
 
 from __future__ import annotations
 
@@ -70,6 +71,21 @@ def arguments_of(raw: str) -> tuple[dict[str, Any], str | None]:
         f"[Not run: the arguments are not one JSON object ({wrong}). They began: {raw[:100]!r}. Send them again, whole "
         "and as the tool's schema says; what is too long for one call goes in several.]"
     )
+
+
+def as_json(data: bytes) -> Any:
+    """A JSON object, or None."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def count(value: Any) -> int:
+    """A number of tokens as a provider reports it; what cannot be one is 0."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e9
+    return int(value) if good else 0
 
 
 def _no_number(name: str) -> float:
