@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from clawd.clock import rfc3339
-from clawd.errors import StorageError
+from clawd.errors import ConfigError, StorageError
 from clawd.ledger import money
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer, Usage
@@ -183,8 +183,16 @@ async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monke
         await spend(ground, 2000)
         seq = await ground.accept()
         await held(ground, seq)
+        await ground.dispatcher.end_run("main")
         books, failed = ground.dispatcher.spending.books, [now.day]
         real = books.refusal
+
+        async def broken(group: str) -> None:
+            raise ConfigError("nobody can read it")
+
+        monkeypatch.setattr(books, "stops", broken)
+        other = await ground.accept(session="other")
+        await held(ground, other)  # it is tried all the same
 
         async def full(call: Call) -> BudgetSpent | None:
             failed.append(ground.clock.now().day)
@@ -198,7 +206,7 @@ async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monke
         assert failed.count(failed[-1]) == 1  # not again and again
         monkeypatch.setattr(books, "refusal", real)
         ground.dispatcher.spending.tick()
-        await ground.recorded(seq)
+        await ground.recorded(seq, other)
 
 
 async def test_an_engine_without_a_model_is_never_held(tmp_path: Path) -> None:
