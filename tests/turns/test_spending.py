@@ -176,36 +176,38 @@ async def test_a_restart_holds_what_was_held(tmp_path: Path) -> None:
 
 
 async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model()
+    model = Model(takes=1)
     async with played(tmp_path, model) as ground:
-        now = ground.clock.now()
-        ground.clock.ahead = 86400 - (now.hour * 3600 + now.minute * 60 + now.second) - 2  # just before midnight
+        spending = ground.dispatcher.spending
         await spend(ground, 2000)
         seq = await ground.accept()
         await held(ground, seq)
         await ground.dispatcher.end_run("main")
-        books, failed = ground.dispatcher.spending.books, [now.day]
+        books, opens = spending.books, spending._held["main"].spent.opens.day
+        looks: list[int] = []
         real = books.refusal
 
         async def broken(group: str) -> None:
             raise ConfigError("nobody can read it")
 
+        async def full(call: Call) -> None:
+            looks.append(ground.clock.now().day)
+            raise StorageError("the disk is full")
+
         monkeypatch.setattr(books, "stops", broken)
         other = await ground.accept(session="other")
         await held(ground, other)  # it is tried all the same
-
-        async def full(call: Call) -> BudgetSpent | None:
-            failed.append(ground.clock.now().day)
-            raise StorageError("the disk is full")
-
         monkeypatch.setattr(books, "refusal", full)
+        left = spending._held["main"].spent.opens - ground.clock.now()
+        ground.clock.ahead = left.total_seconds() - 0.5
+        spending._news.set()
         with anyio.fail_after(30):
-            while failed[-1] == now.day:
+            while opens not in looks:
                 await anyio.sleep(0.01)
         await anyio.sleep(0.2)
-        assert failed.count(failed[-1]) == 1  # not again and again
+        assert looks.count(opens) == 1  # not again and again
         monkeypatch.setattr(books, "refusal", real)
-        ground.dispatcher.spending.tick()
+        spending.tick()
         await ground.recorded(seq, other)
 
 
