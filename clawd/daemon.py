@@ -192,7 +192,6 @@ class Daemon:
             self.config.for_group,
             self.gate.environment,
             config=lambda: self.config.current,
-            ledger=ledger,
             host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
