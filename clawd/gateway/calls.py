@@ -41,7 +41,7 @@ IMAGE, DOCUMENT = 5_000, 100_000
 MOST_VALUES = 500_000  # of a request that is read: each takes memory of its own
 _DEEPEST = 6  # content in content
 # One of these is in a body that has an image or a document: any other is not searched for them.
-_NAMED = re.compile(rb'"(?:image|document|file|input_)|\\u|\0')
+_NAMED = re.compile(rb'"(?:image|document"|file"|input_[ifa])|\\u|\0')
 
 # Keys that bring in what a provider keeps, each as much as a document.
 _KEPT = ("previous_response_id", "conversation")
