@@ -30,7 +30,7 @@ from clawd.gateway.credentials import Credentials
 from clawd.gateway.limits import IDLE_S, TOTAL_S, Counts, Deadline
 from clawd.gateway.metering import Metering, ModelCall
 from clawd.gateway.policy import Destination, Grants, decide
-from clawd.gateway.refusal import ALARMING, Aborted, Refusal
+from clawd.gateway.refusal import ALARMING, QUIET, Aborted, Refusal
 from clawd.gateway.relay import Exchange
 from clawd.gateway.scrub import Forms, forms_of
 from clawd.gateway.target import Malformed, Target
@@ -175,7 +175,7 @@ class Gateway:
         exchange = asked.exchange  # of what was allowed, and then an upstream failed, or it became too much
         if exchange is None or (refusal.status < 500 and exchange.started is None):
             entry.verdict = "deny"
-        if (entry.verdict == "deny" and refusal.rule != "no_turn") or refusal.rule in ALARMING:
+        if (entry.verdict == "deny" and refusal.rule not in QUIET) or refusal.rule in ALARMING:
             where = entry.service or entry.host or "the gateway"
             said = f"{refusal.message} ({refusal.hint})" if refusal.hint else refusal.message
             sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {said}."
