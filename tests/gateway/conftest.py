@@ -199,7 +199,7 @@ class Stage:
         self.lookups: list[str] = []
         self.names: dict[str, list[str]] = {}
         self.certificates = Certificates(root / "gateway")
-        self.gateway = Gateway(self._grants, self.audit, self.certificates, SystemClock(), self._lookup, self.books)
+        self.gateway = Gateway(self._grants, self.audit, self.certificates, self.clock, self._lookup, self.books)
         self._parsed: tuple[str, str, Grants] | None = None
         self._servers: list[tuple[asyncio.Server, web.Server]] = []
         self._clients: list[Client] = []
