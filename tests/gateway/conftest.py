@@ -125,6 +125,7 @@ class Answer:
     def rule(self) -> str:
         said = json.loads(self.body)
         assert set(said) == {"schema", "error", "rule", "message", "hint"} and said["message"], said
+        assert self.values("x-clawd-rule") == [said["rule"]]
         return str(said["rule"])
 
 

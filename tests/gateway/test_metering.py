@@ -243,10 +243,9 @@ async def test_a_stream_that_is_cut_or_left_counts_with_what_is_known(
     assert {entry["tokens"] for entry in stage.entries()} == {87}
     for n, (script, kind) in enumerate(((sse, "text/event-stream"), (chunked, "application/json"))):
         head = {"headers": [("Content-Type", kind)]} if kind == "application/json" else {}
-        upstream.script = script(start.encode(), b"", gate=gate, **head)
+        upstream.script = script(start.encode(), b"", gate=threading.Semaphore(0), **head)
         client = await stage.dial()
         await client.send(stage.request("/svc/anthropic/v1/messages", method="POST", body=body(max_tokens=1000)))
-        gate.release()
         await client.until(b"message_start")
         now[0] += 3.5
         client.abort()

@@ -9,6 +9,8 @@ import re
 import socket
 from contextlib import suppress
 
+from agent import protocol
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,13 +38,14 @@ class Failure(Exception):
         self.status, self.kind, self.message, self.rule, self.after = status, kind, message, rule, after
 
 
-def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
-    """What an error body (or the error event of a stream: status 0) says."""
+def failure_of(status: int, said: Any, headers: Any = None) -> Failure:
+    """What an error body (or a stream's error event: status 0) says. That it is the gateway's, a header says."""
     said = said if isinstance(said, dict) else {}
+    after, rule = ((headers or {}).get(name) for name in ("retry-after", protocol.RULE))
     seconds = float(after) if after and re.fullmatch(r"\d{1,9}(\.\d*)?", after) else None
-    if isinstance(said.get("rule"), str):
+    if rule:
         message = " ".join(str(part) for part in (said.get("message"), said.get("hint")) if part)
-        return Failure(status, said["rule"], message, said["rule"], seconds)
+        return Failure(status, rule, message, rule, seconds)
     error = said.get("error")
     error = error if isinstance(error, dict) else {"message": error}
     code = error.get("code")
@@ -71,7 +74,7 @@ def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Itera
             connection.request("POST", path, body, {**common, **ours, **headers})
         response = connection.getresponse()
         if response.status != 200:
-            raise failure_of(response.status, as_json(response.read(1 << 16)), response.getheader("retry-after"))
+            raise failure_of(response.status, as_json(response.read(1 << 16)), response.headers)
         parser, size = Events(), 0
         while True:
             data = response.read1(1 << 16)
