@@ -31,6 +31,7 @@ EVENTS = "/host/v1/turn/{turn}/events"
 FINAL = "/host/v1/turn/{turn}/final"
 TOOL = "/host/v1/tools/{name}"
 MCP = "/mcp"
+RULE = "X-Clawd-Rule"  # a header of what the daemon itself refuses; it lets no other answer have it
 SESSION = "X-Clawd-Session"  # a header: whose turn it is, for a process that does not know the turn's number
 # What the daemon and its gateway refuse a request with that may be let through soon, if it is sent again.
 PASSING = ("no_turn", "starting", "too_many_connections", "unavailable", "rate", "too_slow")

@@ -125,7 +125,10 @@ def test_the_most_that_is_answered(request_: dict[str, Any], speaks: Any, output
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b'{"model": 7}', b"[" * 200_000, b"[" + b"[]," * 600_000 + b"[]]"],
+    [
+        *(b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b'{"model": 7}', b"[" * 200_000, b"[" + b"[]," * 600_000 + b"[]]"),
+        *(b'{"max_tokens": 9, "max_tokens": 1}', b'{"n": 1, "N": 9}', b'{"tools": [{"type": "x", "type": "custom"}]}'),
+    ],
 )
 def test_what_is_no_request_counts_by_its_size_for_nobody(body: bytes) -> None:
     found = bound(body, "messages")
@@ -137,8 +140,26 @@ def test_a_dearer_tier_and_a_cache_for_an_hour_are_seen() -> None:
     assert plain.listed and not plain.hour
     assert not bound(b'{"service_tier": "priority"}', "openai").listed
     assert not bound(b'{"speed": "fast"}', "messages").listed
+    assert not bound(b'{"inference_geo": "us"}', "messages").listed
     assert bound(b'{"system": [{"cache_control": {"ttl": "1h"}}]}', "messages").hour
     assert bound(b'{"system": [{"cache_control": {"ttl": "1\\u0068"}}]}', "messages").hour
+
+
+@pytest.mark.parametrize(
+    ("request_", "beside"),
+    [
+        ({"background": False, "tools": [{"name": "mine"}, {"type": "function"}, {"type": "custom"}]}, None),
+        ({"tools": [{"type": "bash_20250124"}, {"type": "text_editor_20250728"}, {"type": "local_shell"}]}, None),
+        ({"background": True}, "background"),
+        ({"deferred": 1}, "deferred"),
+        ({"mcp_servers": [{}]}, "mcp_servers"),
+        ({"plugins": [{"id": "web"}]}, "plugins"),
+        ({"tools": [{"type": "function"}, {"type": "code_interpreter"}]}, "code_interpreter"),
+        ({"tools": [{"type": ["function"]}]}, "['function']"),
+    ],
+)
+def test_what_is_billed_beside_the_tokens_is_named(request_: dict[str, Any], beside: str | None) -> None:
+    assert bound(json.dumps(request_).encode(), "openai").beside == beside
 
 
 JSON = st.recursive(

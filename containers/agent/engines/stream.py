@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from agent import protocol
 from agent.calls import as_json
 from agent.wire import post
 
@@ -35,13 +36,14 @@ class Failure(Exception):
         self.status, self.kind, self.message, self.rule, self.after = status, kind, message, rule, after
 
 
-def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
-    """What an error body (or the error event of a stream: status 0) says."""
+def failure_of(status: int, said: Any, headers: Any = None) -> Failure:
+    """What an error body (or a stream's error event: status 0) says. That it is the gateway's, a header says."""
     said = said if isinstance(said, dict) else {}
+    after, rule = ((headers or {}).get(name) for name in ("retry-after", protocol.RULE.lower()))
     seconds = float(after) if after and re.fullmatch(r"\d{1,9}(\.\d*)?", after) else None
-    if isinstance(said.get("rule"), str):
+    if rule:
         message = str(said.get("message")) + (f" ({said['hint']})" if said.get("hint") else "")
-        return Failure(status, said["rule"], message, said["rule"], seconds)
+        return Failure(status, rule, message, rule, seconds)
     error = said.get("error")
     error = error if isinstance(error, dict) else {"message": error}
     code = error.get("code")
@@ -66,7 +68,7 @@ def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Itera
         opened.settimeout(max(0.1, min(IDLE_S, turn.left())))
         answer = post(opened, path, {**common, **ours, **headers}, body)
         if answer.status != 200:
-            raise failure_of(answer.status, as_json(answer.start(1 << 16)), answer.headers.get("retry-after"))
+            raise failure_of(answer.status, as_json(answer.start(1 << 16)), answer.headers)
         parser, whole = Events(), bytearray()
         for data in answer.pieces():
             whole += data
