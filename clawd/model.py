@@ -143,13 +143,12 @@ class Offer:
     limits: dict[str, Any]
 
 
-HOPELESS = "hopeless"
+GIVEN_UP = "given_up"  # the stop reason of an error that another attempt would come to as well
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """How a turn ended in the runner. `files` are names below /group/work. `error` is a sentence or None; with the
-    `stop_reason` HOPELESS another attempt would end with the same one."""
+    """How a turn ended in the runner. `files` are names below /group/work. `error` is a sentence or None."""
 
     text: str
     files: list[str] = field(default_factory=list)

@@ -40,15 +40,7 @@ class Stopped(Exception):
 
 
 class GivenUp(Exception):
-    """The turn goes round in circles: it ends with this reason."""
-
-    stop_reason = "end"
-
-
-class Hopeless(GivenUp):
-    """Only a person can change it: another attempt would end in the same way."""
-
-    stop_reason = protocol.HOPELESS
+    """The turn ends with this reason, which another attempt would come to as well."""
 
 
 class Place:

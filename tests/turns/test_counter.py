@@ -10,7 +10,7 @@ import pytest
 from clawd.errors import LeaseLost
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Transaction
-from clawd.model import HOPELESS, Final, Lease, Offer
+from clawd.model import GIVEN_UP, Final, Lease, Offer
 from clawd.turns.desk import ToolCall
 from tests.turns.conftest import opened
 
@@ -184,7 +184,7 @@ async def test_what_only_a_person_can_mend_is_told_at_once(tmp_path: Path) -> No
     async with opened(tmp_path, workers=0) as ground:
         message = await ground.accept()
         lease, _ = await ground.offer(await ground.run())
-        await ground.counter.final(lease, Final("", stop_reason=HOPELESS, error="There is no key."))
+        await ground.counter.final(lease, Final("", stop_reason=GIVEN_UP, error="There is no key."))
         await ground.until_state(message, "failed")
         assert (await ground.notices())[0].startswith("That did not work: There is no key. To try again")
 

@@ -15,6 +15,7 @@ from clawd.errors import StorageError
 from clawd.ledger import money
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer, Usage
+from clawd.turns import spending
 from clawd.usage.budgets import BudgetSpent, Call
 from clawd.usage.prices import Tokens
 from tests.turns.conftest import BoxBackend, Ground, opened
@@ -175,7 +176,9 @@ async def test_a_restart_holds_what_was_held(tmp_path: Path) -> None:
         await ground.recorded(seq, other)
 
 
-async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_timer_wakes_by_itself_when_the_day_ends_or_the_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = Model()
     async with played(tmp_path, model) as ground:
         now = ground.clock.now()
@@ -199,6 +202,13 @@ async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monke
         monkeypatch.setattr(books, "refusal", real)
         ground.dispatcher.spending.tick()
         await ground.recorded(seq)
+        monkeypatch.setattr(spending, "_AGAIN_S", 0.05)
+        for days in (1, -9):  # the clock is set: what was waited for does not come
+            await spend(ground, 2000)
+            seq = await ground.accept()
+            await held(ground, seq)
+            ground.clock.ahead += days * 86400
+            await ground.recorded(seq)
 
 
 async def test_an_engine_without_a_model_is_never_held(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from agent import protocol
 from agent.engines import chat, messages
 from agent.engines.conversation import conversation
 from agent.engines.stream import Away, Failure, Reply, events
-from agent.turn import Answer, GivenUp, Hopeless
+from agent.turn import Answer, GivenUp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 BATCH_S = 0.1  # a host call for what was said, at most so often
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 _DIALECTS: dict[str, Any] = {"messages": messages, "chat": chat}
-_PASSING = ("no_turn", "starting")  # what a daemon that has just restarted says
 _BROKE = ("insufficient_quota", "billing", "credit balance")
 _FULL = ("too long", "context length", "context_length", "context window")
 _WORDS = (  # of the providers, and what they mean
@@ -57,7 +56,7 @@ def respond(turn: Turn) -> Answer:
             turn.round("", [])
         return converse(turn, model)
     except GivenUp as reason:
-        return model.answer(error=str(reason), stop_reason=reason.stop_reason)
+        return model.answer(error=str(reason), stop_reason=protocol.GIVEN_UP)
 
 
 def converse(turn: Turn, model: Model) -> Answer:
@@ -105,7 +104,7 @@ class Model:
             except Failure as failure:
                 error = sentence(failure, self.current)
                 if not self._left or not (passing(failure) or exhausted(failure)):
-                    raise (GivenUp if passing(failure) or failure.rule == "budget" else Hopeless)(error) from failure
+                    raise GivenUp(error) from failure
                 before, self.current, self._without = self.current["model"], self._left.pop(0), set()
                 self._fallbacks.append({"from": before, "to": self.current["model"], "why": str(failure)})
 
@@ -175,8 +174,8 @@ class Model:
 
 def passing(failure: Failure) -> bool:
     """Whether the same call may succeed later."""
-    status, rule = failure.status, failure.rule
-    return rule in _PASSING or rule != "no_credential" and (status in (0, 408, 429) or status >= 500)
+    by_status = failure.status in (0, 408, 429) or failure.status >= 500
+    return failure.rule in protocol.PASSING if failure.rule else by_status
 
 
 def exhausted(failure: Failure) -> bool:
