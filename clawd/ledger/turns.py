@@ -201,6 +201,12 @@ def steps(tx: Transaction, turn: int) -> list[dict[str, Any]]:
     return [json.loads(row["message"]) for row in tx.all("SELECT message FROM step WHERE turn = ? ORDER BY n", turn)]
 
 
+def step_count(tx: Transaction, turn: int) -> int:
+    row = tx.one("SELECT COUNT(*) AS n FROM step WHERE turn = ?", turn)
+    assert row is not None
+    return int(row["n"])
+
+
 def check_lease(tx: Transaction, lease: Lease) -> Row:
     """The turn, if the lease still holds it. Raises LeaseLost."""
     row = get(tx, lease.turn)

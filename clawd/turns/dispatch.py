@@ -130,7 +130,7 @@ class Dispatcher:
     async def _want_unless_spent(self, group: str) -> None:
         """No sandbox is made only to hear that its model cannot be called."""
         stopped = await self.spending.stops(group)
-        if not stopped or await self._ledger.do(lambda tx: turns.next_claimable(tx, group) is not None):
+        if not stopped or await self._ledger.insist(lambda tx: turns.next_claimable(tx, group) is not None):
             self._want(group)
 
     async def ensure(self, group: str) -> Run:

@@ -78,18 +78,14 @@ class Spending:
 
     async def recover(self, group: str) -> bool:
         """After a restart, of a group that has held turns: whether its budget still holds them."""
-        try:
-            spent = await self.books.stops(group)
-        except ClawdError:  # its config is broken, which its next turn tells
-            return False
-        if spent is not None:
+        if (spent := await self._stopped(group)) is not None:
             self._keep(group, spent)
         return spent is not None
 
     async def stops(self, group: str) -> bool:
         """Whether no model of the group can be called now; then its turns that wait are held. Those that chose a model
         for themselves are not."""
-        if group not in self._held or (spent := await self.books.stops(group)) is None:
+        if group not in self._held or (spent := await self._stopped(group)) is None:
             return False
         reason, now = str(spent), rfc3339(self._clock.now())
         for row, ended in await self._ledger.insist(
@@ -100,6 +96,12 @@ class Spending:
             data = {"turn": row["id"], "state": "held", "reason": reason}
             self._signals.emit(News("turn", group, row["session"], data))
         return True
+
+    async def _stopped(self, group: str) -> BudgetSpent | None:
+        try:
+            return await self.books.stops(group)
+        except ClawdError:  # its config is broken, or the disk is full: its next turn tells
+            return None
 
     def look(self) -> None:
         """What is reserved or limited may have changed: is there a group that can go on?"""

@@ -4,10 +4,11 @@ and what can go wrong. The gateway is at the other end; a cut stream is a failur
 from __future__ import annotations
 
 import http.client
-import json
 import re
 import socket
 from contextlib import suppress
+
+from agent.calls import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,18 +140,3 @@ class Reply:
         """The tools that it calls. No arguments are an object, unless the answer was cut off before they came."""
         none = "" if self.stop == "max_tokens" else "{}"
         return [(name, arguments.strip() or none) for _, name, arguments in self.calls]
-
-
-def as_json(data: bytes | bytearray) -> Any:
-    """A JSON object, or None."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def count(value: Any) -> int:
-    """A number of tokens as a provider reports it; what cannot be one is 0."""
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e9
-    return int(value) if good else 0
