@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import gateway, idle, sessions, startup, turn
+from benchmarks import gateway, idle, sessions, startup, thinking, turn
 
 ALL = {
     "version": startup.version,
@@ -15,6 +15,7 @@ ALL = {
     "cold": turn.cold,
     "crowd": turn.crowd,
     "groups": turn.groups,
+    "thinking": thinking.thinking,
     "append": sessions.append,
     "gateway": gateway.gateway,
 }

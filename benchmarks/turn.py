@@ -38,7 +38,7 @@ def backends() -> list[str]:
 def warm() -> Iterator[Figure]:
     for backend in backends():
         with home(["main"], backend=backend) as made, daemon(made):
-            taken = asyncio.run(_series(made, 200))
+            taken = asyncio.run(series_of(made, 200))
         yield figure(f"warm turn, said to delivered, model at once, {backend}", taken, "ms", goal=5)
 
 
@@ -70,7 +70,7 @@ def unpause() -> Iterator[Figure]:
 
 def _compared(names: list[str], delay: float, what: str, goal: float | None) -> Iterator[Figure]:
     with home(names, delay, backend=what.rpartition(" ")[2], max_live=len(names)) as made, daemon(made):
-        alone, together = asyncio.run(_crowd(made, names, 5 if delay else 15))
+        alone, together = asyncio.run(crowd_of(made, names, 5 if delay else 15))
     one = figure(f"one session of a warm group, {what}", alone, "ms")
     many = figure(f"{SESSIONS} sessions over {len(names)} warm groups at once, {what}", together, "ms")
     yield one
@@ -87,7 +87,7 @@ async def _talking(made: Home) -> AsyncIterator[tuple[ControlClient, Talker]]:
         yield client, talker
 
 
-async def _series(made: Home, times: int) -> list[float]:
+async def series_of(made: Home, times: int) -> list[float]:
     async with _talking(made) as (_, talker):
         for _ in range(10):
             await talker.say()
@@ -98,7 +98,7 @@ async def _series(made: Home, times: int) -> list[float]:
         return taken
 
 
-async def _crowd(made: Home, names: list[str], rounds: int) -> tuple[list[float], list[float]]:
+async def crowd_of(made: Home, names: list[str], rounds: int) -> tuple[list[float], list[float]]:
     async with AsyncExitStack() as stack:
         talkers = []
         for number in range(SESSIONS):

@@ -30,10 +30,12 @@ class SendRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """`text` is the longest message in UTF-16 code units. `tells`: whether `find` can say if a send arrived."""
+    """`text` is the longest message in UTF-16 code units. `tells`: whether `find` can say if a send arrived.
+    `reactions`: whether an emoji can be put on a message."""
 
     text: int = 4096
     tells: bool = False
+    reactions: bool = False
 
 
 class Inbox(Protocol):
@@ -51,7 +53,8 @@ class Adapter(Protocol):
     async def run(self, inbox: Inbox) -> None: ...
 
     async def send(self, message: Outgoing) -> str:
-        """Send and give the platform's id. Raises NotSent, Unsure or SendRefused."""
+        """Send and give the platform's id. Raises NotSent, Unsure or SendRefused. A `reaction` puts its text, an emoji,
+        on the message `target`; it is tried once, whatever comes of it."""
         ...
 
     async def find(self, message: Outgoing) -> str | None:

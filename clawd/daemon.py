@@ -21,12 +21,16 @@ from typing import Any
 import anyio
 
 from clawd import __version__, ending, faults, log, stores, watchdog
-from clawd.channel import Adapter, AdapterFactory
+from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock
+from clawd.commands import model
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
+from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
+from clawd.config.models import model_services
+from clawd.config.presets import services
 from clawd.config.store import group_folder_store
 from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
@@ -36,6 +40,7 @@ from clawd.errors import ClawdError, ConfigError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
+from clawd.host.tools import declarations
 from clawd.intake import Intake
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
@@ -56,11 +61,14 @@ from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.jobs import Jobs
+from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
+from clawd.usage.books import Books
 
 logger = logging.getLogger(__name__)
 
@@ -144,11 +152,13 @@ class Daemon:
             await self.operations.adopt_folders()
             self.tasks.start_soon(self.owner.troubles, self.signals, name="troubles")
             await self.intake.carry_out_open()
+            await self.books.open()
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
             self.tasks.start_soon(self.recorder.note_failures)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
+            self.tasks.start_soon(self.questions.run, name="questions")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
                 work = partial(adapter.run, self.intake)
@@ -160,7 +170,7 @@ class Daemon:
             self.tasks.start_soon(watchdog.watch, self.ledger, self.owner.tell_soon, name="watchdog")
             self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self.reloads.at, hangups, name="reloads")
-            await ending.until_ended(self.ledger, until_closed, endings)
+            await ending.until_ended(self.ledger, until_closed, endings, self.dispatcher.spending.tick)
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
             tasks.cancel_scope.cancel()
 
@@ -171,10 +181,23 @@ class Daemon:
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
-        self.recorder = Recorder(home, ledger, clock, signals, tasks, lambda group: self.dispatcher.wake(group))
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon)
-        self.gate = Gate(home, self.config, clock, self.reloads.renew)
+        self.books = Books(ledger, clock, lambda: self.config.current, self.config.for_group)
+        self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
+        self.composer = Composer(
+            home,
+            clock,
+            self.config.for_group,
+            self.gate.environment,
+            config=lambda: self.config.current,
+            ledger=ledger,
+            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
+        )
+        self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
+        self.recorder = Recorder(
+            home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
+        )
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -185,6 +208,9 @@ class Daemon:
             text_limit=self._text_limit,
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
+            books=self.books,
+            settings=self._settings,
+            wall_seconds=lambda group: self.config.for_group(group).limits.wall_minutes * 60,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
@@ -222,16 +248,21 @@ class Daemon:
             ledger=ledger,
             clock=clock,
             signals=signals,
-            composer=Composer(home, clock, self.config.for_group, self.gate.environment),
+            composer=self.composer,
             blobs=Blobs(home.blobs),
             text_limit=self._text_limit,
+            jobs=self.jobs,
+            followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
+        self.questions = Questions(ledger, clock, self.dispatcher.wake)
         self.sockets = Sockets(
             self.counter,
             clock,
             home.blobs,
-            self._text_limit,
+            self._channel_limits,
+            self.config.bindings,
+            self.questions.look_again,
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
@@ -253,6 +284,7 @@ class Daemon:
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
+            followups=self.config.followups,
         )
         table = {**self.operations.table(), "status": self.status}
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
@@ -262,6 +294,15 @@ class Daemon:
     def _text_limit(self, channel: str) -> int:
         adapter = self.channels.get(channel)
         return adapter.limits.text if adapter else 4000
+
+    def _channel_limits(self, channel: str) -> ChannelLimits | None:
+        adapter = self.channels.get(channel)
+        return adapter.limits if adapter else None
+
+    def _settings(self, group: str) -> Effective:
+        """What holds for a group now, also by an edit that nobody told us of."""
+        self.reloads.renew()
+        return self.config.for_group(group)
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)
@@ -286,6 +327,19 @@ class Daemon:
         run = self.dispatcher.active.get(group)
         sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
+
+    async def model(self, group: str, words: str) -> str:
+        settings, config = self.config.for_group(group), self.config.current
+        return await anyio.to_thread.run_sync(
+            model.say, self.home.group(group).config_file, config, settings, group, words
+        )
+
+    def _chosen(self, group: str) -> frozenset[str]:
+        """Services that live turns of the group reach a model of their own choice through."""
+        run, known = self.dispatcher.active.get(group), services(self.config.current)
+        choices = {live.choice for live in run.live.values() if live.choice} if run else set()
+        tables = [self.composer.chosen(group, choice).model for choice in choices]
+        return frozenset().union(*(model_services(table, known) for table in tables))
 
     async def status(self, params: dict[str, Any]) -> dict[str, Any]:
         names = await self.ledger.do(groups.every)

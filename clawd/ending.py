@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 
@@ -20,8 +20,11 @@ END_S = 19.0  # all of the end together, and no longer
 ROOT_CHECK_S = 30.0  # how often it is looked whether `state/` is the one that was opened, and has its ballast
 
 
-async def until_ended(ledger: Ledger, until_closed: int | None, endings: AsyncIterator[signal.Signals]) -> None:
-    """Until SIGTERM, SIGINT, the end of the pipe `until_closed`, or the loss of the ledger."""
+async def until_ended(
+    ledger: Ledger, until_closed: int | None, endings: AsyncIterator[signal.Signals], look: Callable[[], None]
+) -> None:
+    """Until SIGTERM, SIGINT, the end of the pipe `until_closed`, or the loss of the ledger. `look` is called at each
+    look at that."""
     async with anyio.create_task_group() as waiting:
 
         async def pipe() -> None:
@@ -41,6 +44,7 @@ async def until_ended(ledger: Ledger, until_closed: int | None, endings: AsyncIt
                 if not ledger.is_there() or ledger.damage is not None:
                     break
                 ledger.lay_ballast()
+                look()
                 with anyio.move_on_after(ROOT_CHECK_S):
                     await alarm.wait()
             waiting.cancel_scope.cancel()

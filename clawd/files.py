@@ -22,6 +22,7 @@ from clawd.errors import UnsafePath
 
 _LINK_ERRORS = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
 DEEPEST = 64  # levels of directories that a walk goes down
+OWNED_LIMIT = 1 << 20  # bytes of a file of the owner's own that goes into prompts
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -75,6 +76,24 @@ def read_beneath(root: Path, relative: str, limit: int) -> bytes:
     """At most `limit` bytes of a file beneath `root`."""
     with os.fdopen(open_beneath(root, relative), "rb") as file:
         return file.read(limit)
+
+
+def read_owned(root: Path, relative: str) -> bytes:
+    """A file beneath `root` that is surely the owner's own word: regular, of the daemon's user, and nobody else can
+    write to it. Raises UnsafePath with why it is not, FileNotFoundError."""
+    try:
+        descriptor = open_beneath(root, relative)
+    except UnsafePath:
+        raise UnsafePath("it is a link, or not a regular file") from None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise UnsafePath("it belongs to another user")
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UnsafePath(f"others can write to it (chmod go-w {root / relative})")
+        if status.st_size > OWNED_LIMIT:
+            raise UnsafePath(f"it is larger than {OWNED_LIMIT >> 20} MB")
+        return file.read(OWNED_LIMIT)
 
 
 def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:

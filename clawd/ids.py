@@ -59,6 +59,11 @@ def check_session_id(id: str) -> str:
     return id
 
 
+def is_job(session: str) -> bool:
+    """Whether a session is a job's: no conversation, and no file."""
+    return session.startswith("job:")
+
+
 def check_speaker(who: str) -> str:
     """The same word, if a terminal's person may speak as that: `owner`, `member:bob`. Raises UsageError."""
     if not _SPEAKER.fullmatch(who):

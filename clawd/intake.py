@@ -19,7 +19,7 @@ import anyio
 from clawd import faults
 from clawd.clock import Clock, rfc3339
 from clawd.errors import ClawdError, StorageError, UsageError
-from clawd.ledger import groups, inbound
+from clawd.ledger import groups, inbound, steering
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.inbound import Accepted
@@ -50,6 +50,10 @@ class CommandContext(Protocol):
         """One line on the group's sandbox and engine."""
         ...
 
+    async def model(self, group: str, words: str) -> str:
+        """What `/model` says, and does. Raises ClawdError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -66,6 +70,8 @@ class Command:
     help: str
     needs: Role
     run: Callable[[Transaction, CommandContext, Row, str, str], Done]
+    before: Callable[[CommandContext, Row, str], Awaitable[str]] | None = None
+    """What is done outside of the ledger, and may be done twice: its words are the reply, and `run` is not called."""
 
 
 def parse(text: str) -> tuple[str, str] | None:
@@ -129,11 +135,12 @@ class Intake:
         wake: Callable[[str], None],
         deliver: Callable[[Address], None],
         text_limit: Callable[[str], int],
+        followups: Callable[[str], str],
     ) -> None:
         self._ledger, self._clock, self._signals, self._tasks = ledger, clock, signals, tasks
         self._place, self._role = place, role
         self._commands, self._context = commands, context
-        self._wake, self._deliver, self._text_limit = wake, deliver, text_limit
+        self._wake, self._deliver, self._text_limit, self._followups = wake, deliver, text_limit, followups
         self._rates = Rates(clock)
         self.closed = False
 
@@ -162,16 +169,16 @@ class Intake:
             incoming = replace(incoming, kind="command")
         place = await self._place(incoming)
         parts = [Part("typed", origin_of(role), each) for each in texts]
-        now = rfc3339(self._clock.now())
+        now, followups = rfc3339(self._clock.now()), self._followups(place.group)
         wait = 0.0
         if not command and not at_least(role, Role.ADMIN):
             if old := await self._ledger.do(lambda tx: inbound.known(tx, incoming)):
                 return Receipt(old.seq, old.state, old.session, old.turn, fresh=False)
             wait = self._rates.wait(incoming.sender)
 
-        def accept(tx: Transaction) -> Accepted:
+        def accept(tx: Transaction) -> tuple[Accepted, Row | None]:
             session = groups.open_session(tx, place.base, place.group, now)
-            return inbound.accept(
+            accepted = inbound.accept(
                 tx,
                 incoming,
                 group=place.group,
@@ -181,10 +188,11 @@ class Intake:
                 now=now,
                 held="rate" if wait else None,
             )
+            return accepted, _interrupted(tx, accepted, followups, now)
 
         # What is durable must be carried on, also when whoever sent it goes away meanwhile.
         with anyio.CancelScope(shield=True):
-            accepted = await self._ledger.do(accept)
+            accepted, interrupted = await self._ledger.do(accept)
             if not accepted.fresh:
                 return Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, fresh=False)
             faults.passing("received")
@@ -201,7 +209,7 @@ class Intake:
             else:
                 if accepted.merged:
                     told = "Many messages wait already; this one will be answered together with the last of them."
-                self._wake(place.group)
+                self._go_on(place.group, interrupted)
         return Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, told)
 
     async def carry_out_open(self) -> None:
@@ -222,9 +230,22 @@ class Intake:
         while wait:
             await anyio.sleep(wait)
             wait = self._rates.wait(sender)
-        now = rfc3339(self._clock.now())
-        if await self._ledger.insist(lambda tx: inbound.release(tx, seq, now)):
-            self._wake(group)
+        now, followups = rfc3339(self._clock.now()), self._followups(group)
+
+        def release(tx: Transaction) -> tuple[Accepted | None, Row | None]:
+            accepted = inbound.release(tx, seq, now)
+            return accepted, _interrupted(tx, accepted, followups, now) if accepted else None
+
+        accepted, interrupted = await self._ledger.insist(release)
+        if accepted:
+            self._go_on(group, interrupted)
+
+    def _go_on(self, group: str, interrupted: Row | None) -> None:
+        """A message has its turn, and what was to stop for it is durable: both are told."""
+        self._wake(group)
+        if interrupted is not None:
+            self._context.stopped([interrupted["id"]], [])
+            self._deliver(Address.of(interrupted))
 
     async def carry_out(self, seq: int) -> None:
         """Do what an accepted command says and answer it; both in one transaction, so that it is done once."""
@@ -239,6 +260,11 @@ class Intake:
             reply = f"There is no command /{word}. /help lists them."
         elif not at_least(Role(row["role"]), command.needs):
             reply = f"/{word} is for the {command.needs} alone."
+        elif command.before is not None:
+            try:
+                reply = await command.before(self._context, row, rest)
+            except ClawdError as error:
+                reply = str(error)
         else:
             reply = ""
 
@@ -259,6 +285,13 @@ class Intake:
             self._deliver(Address.of(row))
         data = {"message": seq, "state": "answered"}
         self._signals.emit(News("message", row["grp"], row["session"], data))
+
+
+def _interrupted(tx: Transaction, accepted: Accepted, followups: str, now: str) -> Row | None:
+    """Where a newer message ends what is at work: the turn that is asked to stop for this one, durably."""
+    if not accepted.fresh or accepted.turn is None or followups != "interrupt":
+        return None
+    return steering.interrupt(tx, accepted.turn, now)
 
 
 def _message(tx: Transaction, seq: int) -> Row:

@@ -81,12 +81,13 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one turn. `usd` is None when the price is unknown, never 0."""
+    """Tokens of one turn. `usd` is None when the price is unknown, never 0; `estimated`: nobody counted them."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
     usd: float | None = None
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,14 @@ class Lease:
     turn: int
     attempt: int
     worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a call of a host tool gets. `id` is what was done, once; None when nothing was."""
+
+    result: dict[str, Any]
+    id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ class Around:
         self.delivered: list[Address] = []
         self.ended: list[tuple[list[int], list[int]]] = []
         self.count = 0
+        self.followups = "steer"
 
     def stopped(self, live: list[int], waiting: list[int]) -> None:
         self.ended.append((live, waiting))
@@ -109,6 +110,7 @@ async def opened(ledger: Ledger) -> AsyncIterator[tuple[Intake, Around]]:
             wake=around.woken.append,
             deliver=around.delivered.append,
             text_limit=lambda channel: 4000,
+            followups=lambda group: around.followups,
         )
         yield intake, around
         tasks.cancel_scope.cancel()

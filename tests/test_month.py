@@ -92,6 +92,7 @@ class Life(Ground):
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=lambda channel: 4000,
+            followups=lambda group: "steer",
         )
 
     def stopped(self, live: list[int], waiting: list[int]) -> None: ...

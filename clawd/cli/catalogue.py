@@ -110,6 +110,19 @@ _BUILT = (
                 help="owner, admin:NAME, member:NAME, …",
             ),
             _argument("--timeout", type=_seconds, metavar="S", help="how long to wait for a reply (-m: 300)"),
+            _argument("--engine", metavar="E", help="what answers, for this conversation alone (the owner's choice)"),
+            _argument("--model", metavar="M", help="which model, as NAME or SERVICE/NAME"),
+            _argument("--effort", metavar="L", help="how much it thinks: low, medium or high"),
+        ),
+    ),
+    Command(
+        ("context", "show"),
+        "what the next turn would tell its model, part by part",
+        "context:show",
+        (
+            _IN_GROUP,
+            _argument("--session", metavar="S", help="of this session (default: the group's)"),
+            _argument("--wake", metavar="TEXT", default="hello", help="what is said to it (default: hello)"),
         ),
     ),
     Command(
@@ -227,7 +240,7 @@ _BUILT = (
 
 _LATER = {
     "budget": "show raise",
-    "context": "show decide run compact handoff status expand signal export calibrate",
+    "context": "decide run compact handoff status expand signal export calibrate",
     "usage": "",
     "channels": "list test",
     "pair": "",

@@ -43,6 +43,9 @@ def chat(options: Namespace, home: Home) -> int:
     if options.session is not None:
         check_session_id(options.session)
     opening = {"group": options.group, "session": options.session, "as": options.speaker, "replay": True}
+    choice = {key: value for key in ("engine", "model", "effort") if (value := getattr(options, key)) is not None}
+    if choice:
+        opening["choice"] = choice
     text = _unicode(sys.stdin.read() if options.message == "-" else options.message or "").strip("\n")
     if options.message is None:
         if options.json:

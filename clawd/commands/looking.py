@@ -132,7 +132,7 @@ def sessions(home: Home, group: str | None) -> list[Shown]:
             home,
             lambda tx: tx.all(
                 "SELECT s.id, s.grp, s.stem, g.folder, s.made FROM session s JOIN grp g ON g.name = s.grp"
-                " WHERE ? IS NULL OR s.grp = ? ORDER BY s.grp, s.base, s.segment",
+                " WHERE s.stem <> '' AND (? IS NULL OR s.grp = ?) ORDER BY s.grp, s.base, s.segment",
                 group,
                 group,
             ),

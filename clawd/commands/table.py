@@ -4,7 +4,7 @@ durable. Words of later rooms are known and say so."""
 from __future__ import annotations
 
 from clawd.intake import Command, CommandContext, Done
-from clawd.ledger import ends, groups, turns
+from clawd.ledger import ends, groups, questions, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.trust import Role
 
@@ -29,6 +29,7 @@ def _stop(tx: Transaction, context: CommandContext, row: Row, rest: str, now: st
     if rest == "all":
         cleared = ends.stop_waiting(tx, row["session"], now)
         said += f" {len(cleared)} waiting message{'s' if len(cleared) != 1 else ''} cleared."
+        said += _withdrawn(tx, row)
     elif waiting := turns.of_conversation(tx, row["session"], "queued", "held"):
         said += f" {len(waiting)} still waiting; /stop all clears them."
     return Done(said, lambda: context.stopped(live, cleared))
@@ -37,8 +38,17 @@ def _stop(tx: Transaction, context: CommandContext, row: Row, rest: str, now: st
 def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
     session = groups.session(tx, row["session"])
     base = session.base if session else row["session"]
+    said = _withdrawn(tx, row)
     segment = groups.next_segment(tx, base, now)
-    return Done(f"A new conversation begins: {segment.id}. The old one stays in its file.")
+    return Done(f"A new conversation begins: {segment.id}. The old one stays in its file.{said}")
+
+
+def _withdrawn(tx: Transaction, row: Row) -> str:
+    return " The agent's open question is withdrawn." if questions.withdraw(tx, row["session"]) else ""
+
+
+async def _model(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.model(row["grp"], rest)
 
 
 def _later(word: str) -> Command:
@@ -50,8 +60,11 @@ COMMANDS: dict[str, Command] = {
     "status": Command("what is running and what waits", Role.MEMBER, _status),
     "stop": Command("stop what is running (/stop all: what waits, too)", Role.MEMBER, _stop),
     "new": Command("begin a new conversation", Role.MEMBER, _new),
-    **{
-        word: _later(word)
-        for word in ("usage", "model", "memory", "remember", "schedule", "skills", "approve", "deny", "pair")
-    },
+    "model": Command(
+        "which model answers; /model NAME, /model SERVICE/NAME, /model engine=E effort=L, /model reset",
+        Role.OWNER,
+        lambda *_: Done(""),
+        _model,
+    ),
+    **{word: _later(word) for word in ("usage", "memory", "remember", "schedule", "skills", "approve", "deny", "pair")},
 }

@@ -3,6 +3,7 @@ written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +19,50 @@ def set_value(path: Path, key: str, value: str) -> None:
     a key that cannot be; ConfigError when the file would not be valid with it, or is not now: then it stays
     as it is.
     """
+    try:
+        change(path, {key: toml_value(value)})
+    except ConfigError as error:
+        if not (error.errors and error.errors[0]["what"].endswith("valid string")):
+            raise
+        change(path, {key: value})  # `name = 7` was meant as text
+
+
+def change(path: Path, values: Mapping[str, Any]) -> None:
+    """Set all of these keys in one write, or take them out where the value is None. Raises the same, and OSError."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
-    from tomlkit.items import AbstractTable
 
-    parts = [part.strip() for part in key.split(".")]
-    if not all(parts):
-        raise UsageError(f"{key!r} is no key", hint="write it like model.engine")
     text = path.read_text("utf-8") if path.exists() else "schema = 1\n"
     parse_group(text)
     document = tomlkit.parse(text)
-    table: Any = document
-    try:
-        for part in parts[:-1]:
-            if part not in table:
-                table[part] = tomlkit.table()
-            table = table[part]
-            if not isinstance(table, AbstractTable):
-                raise UsageError(f"{part} in {key!r} is no table")
-        table[parts[-1]] = toml_value(value)
-    except TOMLKitError as error:
-        raise UsageError(f"{key!r} cannot be set: {error}") from error
+    for key, value in values.items():
+        try:
+            _set(document, key, value)
+        except TOMLKitError as error:
+            raise UsageError(f"{key!r} cannot be set: {error}") from error
     changed = tomlkit.dumps(document)
-    try:
-        parse_group(changed)
-    except ConfigError as error:
-        if error.errors[0]["what"].endswith("valid string"):  # `name = 7` was meant as text
-            table[parts[-1]] = value
-            changed = tomlkit.dumps(document)
-            parse_group(changed)
-        else:
-            raise
+    parse_group(changed)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     write_atomic(path, changed.encode(), mode)
+
+
+def _set(document: Any, key: str, value: Any) -> None:
+    import tomlkit
+    from tomlkit.items import AbstractTable
+
+    *parents, last = (part.strip() for part in key.split("."))
+    if not (last and all(parents)):
+        raise UsageError(f"{key!r} is no key", hint="write it like model.engine")
+    table = document
+    for part in parents:
+        if part not in table:
+            if value is None:
+                return
+            table[part] = tomlkit.table()
+        table = table[part]
+        if not isinstance(table, AbstractTable):
+            raise UsageError(f"{part} in {key!r} is no table")
+    if value is not None:
+        table[last] = value
+    elif last in table:
+        del table[last]

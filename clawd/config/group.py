@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from clawd.config.schema import Budget, Config, MemoryTable, ModelTable, SandboxTable
+from clawd.config.schema import Budget, Config, LimitsTable, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
 from clawd.config.values import Binding, Mode, Positive, RoleName, Table, Zone, written
 
@@ -73,7 +73,7 @@ class Heartbeat(Table):
 
 
 class GroupConfig(Table):
-    """`group.toml`. Its `[sandbox] [model] [memory] [budget]` say what differs from `config.toml` for this
+    """`group.toml`. Its `[sandbox] [model] [limits] [memory] [budget]` say what differs from `config.toml` for this
     group."""
 
     bindings: list[Binding] = []
@@ -118,6 +118,7 @@ class GroupConfig(Table):
     """Memories that other groups may read."""
     sandbox: SandboxTable = SandboxTable()
     model: ModelTable = ModelTable()
+    limits: LimitsTable = LimitsTable()
     memory: MemoryTable = MemoryTable()
     budget: Budget = Budget()
 
@@ -131,6 +132,7 @@ class Effective:
     trigger: str | None
     sandbox: SandboxTable
     model: ModelTable
+    limits: LimitsTable
     memory: MemoryTable
     budget: Budget
     group: GroupConfig
@@ -142,12 +144,10 @@ _LATER = (
     "budget",
     "webhooks",
     "profiles",
-    "engines",
     "prices",
     "speech",
     "distil",
 )
-_ENGINES = ("offline", "scripted")
 _GROUP_LATER = ("watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
 
 
@@ -159,5 +159,4 @@ def not_built(config: Config | GroupConfig) -> list[str]:
         for service, table in config.services.items():
             later_limits = sorted({"tokens_per_day", "usd_per_day"} & table.limits.model_fields_set)
             found += [f"[services.{service}.limits] {name}" for name in later_limits]
-    engine = config.model.engine
-    return found if engine in _ENGINES else [*found, f'[model] engine = "{engine}"']
+    return found

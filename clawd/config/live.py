@@ -86,9 +86,21 @@ class LiveConfig:
         asked = self.group(folder).mounts
         return asked if self.problem_of(folder) is None else ()
 
+    def bindings(self, folder: str) -> Sequence[str]:
+        """The chats that a group may be heard in; none while a mistake may be in what takes one away."""
+        bound = self.group(folder).bindings
+        return bound if self.problem_of(folder) is None else ()
+
     def first_binding(self, folder: str) -> str | None:
         bindings = self.group(folder).bindings
         return bindings[0] if bindings else None
+
+    def followups(self, folder: str) -> str:
+        """What a message does while a turn of its group is at work; the default where that cannot be read."""
+        try:
+            return self.group(folder).followups
+        except ConfigError:
+            return GroupConfig().followups
 
     def for_group(self, folder: str) -> Effective:
         """What holds for one group now."""

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from clawd.config.begin import ensure_group as ensure_group
 from clawd.config.begin import init_home as init_home
+from clawd.config.engines import served
 from clawd.config.group import Effective, GroupConfig
 from clawd.config.home import Home
 from clawd.config.places import line_of
@@ -105,7 +106,8 @@ def merged(config: Config, group: GroupConfig) -> Effective:
         timezone=group.timezone or config.claw.timezone or machine_zone(),
         trigger=group.trigger or config.claw.trigger,
         sandbox=over("sandbox"),
-        model=over("model"),
+        model=served(config, over("model")),
+        limits=over("limits"),
         memory=over("memory"),
         budget=over("budget"),
         group=group,

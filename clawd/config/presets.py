@@ -51,6 +51,11 @@ PRESETS: dict[str, dict[str, Any]] = {
             "/v1/generation",
         ],
     },
+    "xai": {
+        "base_url": "https://api.x.ai",
+        "inject": {"bearer": True},
+        "paths": ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/models"],
+    },
     "ollama": {
         "base_url": "http://127.0.0.1:11434",
         "allow_private": True,
@@ -73,6 +78,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "methods": ["GET", "HEAD", "POST", "PATCH", "PUT"],
     },
 }
+
+# The service that an engine's model is reached through when `[model] service` does not say.
+MODEL_SERVICE = {"messages": "anthropic", "chat": "openai", "claude-code": "anthropic"}
+# What known services speak; any other one speaks what its group's engine speaks.
+DIALECTS = {"anthropic": "messages", "openai": "chat", "openrouter": "chat", "xai": "chat", "ollama": "chat"}
 
 
 def laid(services: object) -> object:

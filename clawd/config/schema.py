@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from clawd.config.engines import EngineTable as EngineTable
+from clawd.config.engines import laid as engines_laid
 from clawd.config.presets import laid
 from clawd.config.secrets import Secret
 from clawd.config.service import Inject as Inject
@@ -82,6 +84,21 @@ class ModelTable(Table):
     """Engine "scripted": the transcript file, below the home or absolute."""
     agent: str | None = None
     """Engine "exec": the `[engines]` entry."""
+
+
+class LimitsTable(Table):
+    steps: Annotated[int, Field(gt=0, le=400)] = 50
+    """Answers of the model in one turn."""
+    wall_minutes: Annotated[float, Field(gt=0, le=1440)] = 15
+    """How long a turn may take."""
+    tool_s: Annotated[float, Field(gt=0, le=86_400)] = 120
+    """Seconds that one tool may take."""
+    output_bytes: Annotated[Size, Field(ge=1000, le=500_000)] = 30_000
+    """Bytes of one tool's output; of a longer one the middle is left out."""
+    final_bytes: Annotated[Size, Field(ge=1000, le=256 << 10)] = 256 << 10
+    """Bytes of an answer's text."""
+    retries: Annotated[int, Field(ge=0, le=20)] = 5
+    """How often a call of the model is tried again when its service is overloaded or breaks off."""
 
 
 class Telegram(Table):
@@ -171,15 +188,6 @@ class Profile(Table):
         return self
 
 
-class EngineTable(Table):
-    command: list[str] = Field(min_length=1)
-    """The command line; `{prompt}`, `{model}` and `{session}` are filled in."""
-    prompt: Literal["stdin", "argument"] = "stdin"
-    """How the prompt goes in."""
-    output: Literal["plain", "json", "stream-json"] = "plain"
-    """How the answer comes out."""
-
-
 class Price(Table):
     input: Dollars
     """Dollars a million input tokens."""
@@ -224,6 +232,7 @@ class Config(Table):
     claw: Claw = Claw()
     sandbox: SandboxTable = SandboxTable()
     model: ModelTable = ModelTable()
+    limits: LimitsTable = LimitsTable()
     services: Annotated[dict[str, Service], BeforeValidator(laid)] = {}
     channels: Channels = Channels()
     memory: MemoryTable = MemoryTable()
@@ -231,7 +240,7 @@ class Config(Table):
     logging: Logging = Logging()
     webhooks: Webhooks = Webhooks()
     profiles: dict[str, Profile] = {}
-    engines: dict[str, EngineTable] = {}
+    engines: Annotated[dict[str, EngineTable], BeforeValidator(engines_laid)] = {}
     prices: dict[str, Price] = {}
     speech: Speech = Speech()
     retention: Retention = Retention()

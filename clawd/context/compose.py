@@ -1,26 +1,62 @@
-"""What a turn is handed: its wakes, its steps so far, its engine and that engine's needs. JSON-ready, no secret."""
+"""What a turn is handed: its wakes, its steps so far, its engine, and what its model is told. JSON-ready, no secret.
+
+`Composer.told` is what the next turn of a group tells a model; `clawd context show` prints it, `offer` sends it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from clawd.clock import Clock
+from clawd.config.engines import served
 from clawd.config.group import Effective
-from clawd.config.home import Home
-from clawd.errors import ConfigError
+from clawd.config.home import GroupHome, Home
+from clawd.config.models import THINKING, command_of, laid, models
+from clawd.config.presets import services
+from clawd.config.schema import Config, LimitsTable
+from clawd.context import fence, imports
+from clawd.context.fence import Fences
+from clawd.context.history import Message, history
+from clawd.context.parts import Part, compact, declared, prompt
+from clawd.context.tools import sandbox_tools
+from clawd.errors import ConfigError, UnsafePath
+from clawd.files import read_owned
+from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.turns import Claim
 from clawd.model import Offer
 
 SCRIPT_BYTES = 4 << 20
-LIMITS = {"steps": 50, "wall_s": 900, "tool_s": 120, "output_bytes": 30 << 10, "final_bytes": 256 << 10}
+
+Tool = Mapping[str, Any]  # {name, description, parameters}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a model is told. `refused` are sentences for the person on what of their files is not used."""
+
+    system: list[Part]
+    tools: list[dict[str, Any]]
+    history: list[Message]
+    wakes: list[dict[str, Any]]
+    refused: list[str]
+
+    def parts(self, dialect: str) -> list[Part]:
+        """All of it in the order in which it is sent."""
+        identity, *rest = self.system
+        said = [Part("history", compact(self.history))] if self.history else []
+        wake = Part("wake", "\n".join(wake["text"] for wake in self.wakes))
+        return [identity, Part("tools", declared(self.tools, dialect)), *rest, *said, wake]
 
 
 class Composer:
     """Puts offers together. `settings` gives a group's config as it stands now, `environment` what its commands find
-    the gateway by, with `{token}` for the run's token."""
+    the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself, in a turn of
+    this channel."""
 
     def __init__(
         self,
@@ -28,8 +64,15 @@ class Composer:
         clock: Clock,
         settings: Callable[[str], Effective],
         environment: Callable[[str], dict[str, str]] = lambda group: {},
+        *,
+        config: Callable[[], Config] = Config,
+        ledger: Ledger | None = None,
+        host_tools: Callable[[str], Sequence[Tool]] = lambda channel: (),
     ) -> None:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
+        self._config, self._ledger, self._host_tools = config, ledger, host_tools
+        self._fences = Fences(home.state)
+        self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
 
     def engine(self, group: str) -> str | None:
         """Who answers the group's turns; None while its config cannot be read, which `offer` tells."""
@@ -38,23 +81,104 @@ class Composer:
         except ConfigError:
             return None
 
-    def offer(self, claim: Claim) -> Offer:
-        """Raises ConfigError when the engine lacks what it needs."""
+    async def offer(self, claim: Claim) -> tuple[Offer, list[str]]:
+        """The offer, and sentences for the turn's chat on what of the person's files is not used, each once. Raises
+        ConfigError when the engine lacks what it needs, UnsafePath for a session's file that is a link."""
         row = claim.turn
-        settings = self._settings(row["grp"])
+        environment = self._environment(row["grp"])  # which sees to it that the config is that of the moment
+        settings = self.chosen(row["grp"], row["choice"])
+        engine, zone, refused = settings.model.engine, settings.timezone, list[str]()
         context: dict[str, Any] = {
             "group": row["grp"],
             "session": row["session"],
             "ordinal": row["ordinal"],
             "authority": claim.authority,
-            "engine": settings.model.engine,
-            "time": self._clock.now().astimezone(ZoneInfo(settings.timezone)).isoformat(timespec="seconds"),
-            "timezone": settings.timezone,
-            "environment": self._environment(row["grp"]),
+            "engine": engine,
+            "time": self._clock.now().astimezone(ZoneInfo(zone)).isoformat(timespec="seconds"),
+            "timezone": zone,
+            "environment": environment,
         }
-        if settings.model.engine == "scripted":
+        wakes = claim.wakes
+        if engine == "scripted":
             context["script"] = self._script(settings.model.script)
-        return Offer(row["id"], claim.attempt, claim.steps, claim.wakes, context, dict(LIMITS))
+        elif engine in THINKING:
+            context["models"], refused = models(self._config(), row["grp"], settings)
+            entry = command_of(self._config(), settings.model)
+            context["exec"] = entry and {"name": settings.model.agent or engine, **entry.model_dump()}
+            told = await self.told(claim, settings)
+            wakes, refused = told.wakes, refused + told.refused
+            job: dict[str, Any] | None = getattr(claim, "job", None)
+            context |= {
+                "fence": self._fences.of_turn(row["id"]),
+                "system": [{"name": part.name, "text": part.text} for part in told.system],
+                "history": told.history,
+                "tools": told.tools,
+                "job": {"schema": job["schema"]} if job else None,
+            }
+        new = [each for each in refused if each not in self._refused.get(row["grp"], ())]
+        self._refused[row["grp"]] = set(refused)
+        limits = limits_of(settings.limits)
+        return Offer(row["id"], claim.attempt, claim.steps, wakes, context, limits), new
+
+    def chosen(self, group: str, choice: str | None) -> Effective:
+        """What holds for a turn of the group, with the choice that was made for it alone (JSON)."""
+        settings = self._settings(group)
+        if not choice:
+            return settings
+        config = self._config()
+        table = laid(settings.model, json.loads(choice), services(config))
+        return replace(settings, model=served(config, table))
+
+    def shown(self, row: Row | Mapping[str, Any], wakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Wakes of this turn, or that join it, with `text`: what its model is shown of each."""
+        name, zone = self._fences.of_turn(row["id"]), self._settings(row["grp"]).timezone
+        return [
+            {
+                "joined": 0,
+                **wake,
+                "text": fence.fenced(
+                    name,
+                    fence.wake(
+                        wake["kind"], fence.person_of(wake["sender"], wake["role"]), wake["at"], wake["parts"], zone
+                    ),
+                ),
+            }
+            for wake in wakes
+        ]
+
+    async def told(self, claim: Claim, settings: Effective) -> Told:
+        """What the model of a claimed turn is told. What is slow is done beside the event loop."""
+        row, job = claim.turn, getattr(claim, "job", None)
+        wakes = self.shown(row, claim.wakes)
+        name = settings.name
+        if job:
+            return Told(
+                [Part("job", prompt("job").replace("{name}", name))],
+                [],
+                [],
+                [{**wake, "text": job["prompt"]} for wake in wakes[:1]],
+                [],
+            )
+        stem, others = None, False
+        if self._ledger is not None:
+            group, session = row["grp"], row["session"]
+            stem, others = await self._ledger.do(lambda tx: _known(tx, group, session))
+        shared = settings.group.share_profile or not others
+        engine = settings.model.engine
+        tools = _tools(self._host_tools(row["channel"]), foreign=engine in ("claude-code", "exec"))
+        folder = self._home.group(row["grp"])
+
+        def read() -> tuple[list[Part], list[str], list[Message]]:
+            system, refused = _files(folder, profile=shared, reads_itself=engine == "claude-code")
+            without = {row["retry_of"]} if row["retry_of"] is not None else ()
+            said: list[Message] = []
+            if stem is not None:
+                said = history(folder.sessions / f"{stem}.md", self._fences, settings.timezone, without=without)
+            return system, refused, said
+
+        system, refused, said = await asyncio.to_thread(read)
+        identity = Part("identity", prompt("identity").replace("{name}", name))
+        return Told([identity, *system], tools, said, wakes, refused)
 
     def _script(self, name: str | None) -> Any:
         if not name:
@@ -66,3 +190,49 @@ class Composer:
             return json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigError(f"the script {path} cannot be read: {error}") from error
+
+
+def limits_of(table: LimitsTable) -> dict[str, Any]:
+    """`[limits]` as the runner is told them, times in seconds."""
+    given = table.model_dump()
+    return {"wall_s": round(given.pop("wall_minutes") * 60, 3), **given}
+
+
+def _known(tx: Transaction, group: str, session: str) -> tuple[str | None, bool]:
+    """The stem of a session's file, None for one that has none yet, and whether others than the owner ever spoke in the
+    group."""
+    place = tx.one("SELECT stem FROM session WHERE id = ?", session)
+    spoke = tx.one("SELECT others FROM grp WHERE name = ?", group)
+    return place["stem"] if place else None, bool(spoke and spoke["others"])
+
+
+def _tools(host: Sequence[Tool], *, foreign: bool) -> list[dict[str, Any]]:
+    """What an engine of ours may call; a foreign one has tools of its own beside the host's."""
+    inside = [] if foreign else list(sandbox_tools())
+    return inside + [{**tool, "where": "host"} for tool in host]
+
+
+def _files(folder: GroupHome, *, profile: bool, reads_itself: bool) -> tuple[list[Part], list[str]]:
+    """The person's files as they stand, byte for byte, and what they import, with sentences on what is not used. An
+    engine that `reads_itself` finds CLAUDE.md by its own means, but not what that imports."""
+    parts: list[Part] = []
+    sources: list[tuple[str, str]] = []
+    refused: list[str] = []
+    for path in (folder.claude_md, folder.user_profile) if profile else (folder.claude_md,):
+        try:
+            text, trouble = imports.decoded(path.name, read_owned(path.parent, path.name))
+        except FileNotFoundError:
+            continue
+        except (UnsafePath, OSError) as error:  # the chat is told by whoever renders the view
+            why = error.message if isinstance(error, UnsafePath) else f"it cannot be read: {error.strerror}"
+            parts.append(Part(path.name, f"[{path.name} is not used: {why}]"))
+            continue
+        refused += trouble
+        sources.append((path.name, text))
+        if text.strip() and not (reads_itself and path == folder.claude_md):
+            parts.append(Part(path.name, text))
+    found = imports.resolve(folder, sources)
+    parts += [Part(f"import {name}", f"{name}, imported:\n\n{text}") for name, text in found.files if text.strip()]
+    if found.refused:
+        parts.append(Part("imports", "\n".join(f"[{sentence}]" for sentence in found.refused)))
+    return parts, refused + found.refused

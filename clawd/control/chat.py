@@ -17,10 +17,12 @@ from typing import Any, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
+from clawd.config.models import checked
 from clawd.errors import UsageError
 from clawd.ids import check_speaker
 from clawd.model import Incoming, Outgoing, Receipt
 from clawd.signals import News, Signals, Subscription
+from clawd.trust import Role
 
 _STREAM = ("delta", "tool", "turn")
 _DECIDING = ("turn", "message", "delivery")
@@ -104,21 +106,25 @@ class Conversation:
         self._send = send
         self._group = self._session = self._sender = self._thread = ""
         self._own_session: str | None = None
+        self._choice: dict[str, str] = {}
         self._told: dict[int, str] = {}  # messages sent here, and the state that their client knows
         self._mailbox: Mailbox | None = None
         self._news: Subscription | None = None
         self._deciding = anyio.Lock()
 
     async def open(self, params: dict[str, Any]) -> dict[str, Any]:
-        """{group?, session?, as?, replay?} → {group, session}. What was not seen follows as events with
-        `replay`."""
+        """{group?, session?, as?, replay?, choice?} → {group, session}. What was not seen follows as events with
+        `replay`; `choice` is the owner's of engine, model and effort, for the turns of this conversation alone."""
         if self._group:
             raise UsageError("this connection has a conversation already")
         sender = check_speaker(text_of({"as": "owner", **params}, "as"))
+        choice = checked(params.get("choice"))
+        if choice and sender != Role.OWNER:
+            raise UsageError("only the owner chooses the engine, the model and the effort")
         own = text_of(params, "session") if params.get("session") is not None else None
         group, session = await self._host.open(text_of({"group": "main", **params}, "group"), own)
         self._group, self._session, self._sender = group, session, sender
-        self._own_session, self._thread = own, own or ""
+        self._own_session, self._thread, self._choice = own, own or "", choice
         await self._tasks.start(self._deliveries)
         await self._tasks.start(self._follow)
         if params.get("replay"):
@@ -139,6 +145,7 @@ class Conversation:
                 texts=(text_of(params, "text"),),
                 at=datetime.now(UTC),
                 session=self._own_session,
+                choice=self._choice,
             )
         )
         if receipt.message is not None:

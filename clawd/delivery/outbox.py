@@ -91,6 +91,9 @@ class Outbox:
         """Decide on a row, as it was when it was taken. Gives seconds to wait before the next one, or None."""
         adapter = self._channels.get(row["channel"])
         message = outgoing(row, self._blobs)
+        if row["kind"] == "reaction" and row["state"] != "pending":
+            await self._decide(row, "fail", error="nobody knows whether the reaction arrived")
+            return None
         if row["state"] == "sending":  # since before a crash
             await self._decide(row, "doubt")
             return None
@@ -98,6 +101,9 @@ class Outbox:
             faults.passing("sending")
         if adapter is None:
             await self._decide(row, "fail", error=f"channel {row['channel']} is not configured")
+            return None
+        if row["kind"] == "reaction":
+            await self._react(row, adapter, message)
             return None
         if row["state"] == "unknown":
             return await self._resolve(row, adapter, message)
@@ -121,6 +127,17 @@ class Outbox:
         await self._decide(row, "arrive", platform_id=platform_id)
         faults.passing("delivered")
         return None
+
+    async def _react(self, row: Row, adapter: Adapter, message: Outgoing) -> None:
+        """One try: nothing behind a reaction waits for it, and none is made twice."""
+        try:
+            platform_id = await adapter.send(message)
+        except Exception as error:
+            if not isinstance(error, NotSent | SendRefused | Unsure):
+                log.exception("channel %s failed while reacting", row["channel"])
+            await self._decide(row, "fail", error=f"the reaction {row['text']} was not made: {error}")
+            return
+        await self._decide(row, "arrive", platform_id=platform_id)
 
     async def _resolve(self, row: Row, adapter: Adapter, message: Outgoing) -> float | None:
         """A send whose answer was lost."""
@@ -195,4 +212,5 @@ def outgoing(row: Row, blobs: Path) -> Outgoing:
         path=blobs / row["blob"] if row["blob"] else None,
         name=row["name"],
         repeat=row["state"] in ("unknown", "resent"),
+        target=row["target"],
     )

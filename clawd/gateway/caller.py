@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from clawd.trust import Role
+from clawd.usage.budgets import BudgetSpent
 
 # What a run's token looks like, alone or inside a placeholder of a vendor's shape.
 TOKEN = re.compile(r"claw-[A-Za-z0-9_-]{43}")
@@ -41,7 +42,7 @@ class Caller(Protocol):
         """The live turn of a session, as a request's `X-Clawd-Session` names it: whose call it is, nothing else."""
         ...
 
-    def spent(self, turn: int | None, reason: str) -> None:
+    def spent(self, turn: int | None, reason: BudgetSpent) -> None:
         """A model call was refused because a budget is spent: that turn, or with None every live one, is held at its
         end instead of failing."""
         ...

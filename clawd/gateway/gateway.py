@@ -28,6 +28,7 @@ from clawd.gateway.caller import Caller
 from clawd.gateway.certificates import Certificates
 from clawd.gateway.credentials import Credentials
 from clawd.gateway.limits import IDLE_S, TOTAL_S, Counts, Deadline
+from clawd.gateway.metering import Metering, ModelCall
 from clawd.gateway.policy import Destination, Grants, decide
 from clawd.gateway.refusal import ALARMING, Aborted, Refusal
 from clawd.gateway.relay import Exchange
@@ -36,6 +37,7 @@ from clawd.gateway.target import Malformed, Target
 from clawd.gateway.tokens import PROXY, shown
 from clawd.gateway.tunnel import tunnel
 from clawd.gateway.upstream import Upstreams
+from clawd.usage.books import Books
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Inner = Callable[[Handler], asyncio.BaseProtocol]
@@ -64,7 +66,7 @@ class _Asked:
 
 class Gateway:
     """One for the daemon. `grants` gives what a group may use now (raises ConfigError), `lookup` the addresses of a
-    name."""
+    name; model calls are entered in `books`."""
 
     def __init__(
         self,
@@ -73,10 +75,12 @@ class Gateway:
         certificates: Certificates,
         clock: Clock,
         lookup: Lookup | None = None,
+        books: Books | None = None,
     ) -> None:
         self._grants, self._audit, self._certificates, self._clock = grants, audit, certificates, clock
         self._lookup, self._lookups = lookup, dict[str, Lookup]()
         self._counts = Counts(clock)
+        self._metering = Metering(books) if books is not None else None
         self._credentials = Credentials()
         self._upstreams = Upstreams(self._addresses)
         self._forms: dict[bytes, Forms] = {}  # by a hash of the credential: nothing here shows it
@@ -100,6 +104,8 @@ class Gateway:
     async def close(self) -> None:
         """End every connection to an upstream."""
         await self._upstreams.close()
+        if self._metering is not None:
+            await self._metering.close()
 
     # ---- one request, and its line in the audit
 
@@ -215,6 +221,8 @@ class Gateway:
         destination = verdict.destination
         if not verdict.allow or destination is None:
             raise Refusal(verdict.rule, verdict.reason, verdict.status, hint=verdict.hint)
+        if road.jobs and not destination.service.model:
+            raise Refusal("job", "a job may call its model alone")
         entry.host, entry.rule = destination.host, verdict.rule
         if request.method == "CONNECT":
             entry.verdict = "allow"
@@ -226,10 +234,23 @@ class Gateway:
             raise Refusal("websocket", f"{service.name} takes no WebSockets", hint=hint)
         return destination
 
+    def _call(self, asked: _Asked, to: Destination) -> ModelCall | None:
+        """The model call that an allowed request is, within the group's calls of a minute."""
+        if self._metering is None or asked.request.method not in ("POST", "GET"):
+            return None
+        group = asked.caller.group
+        call = self._metering.call(
+            asked.request, asked.caller, to, asked.entry, websocket=websocket.asked(asked.request)
+        )
+        if call is not None and (most := self._metering.books.requests_per_minute(group)) is not None:
+            self._counts.call(group, most)
+        return call
+
     # ---- what was allowed
 
     async def _relayed(self, asked: _Asked, to: Destination) -> web.StreamResponse:
         request, caller, service = asked.request, asked.caller, to.service
+        call = self._call(asked, to)
         meter = self._counts.take(caller.group, service.name, caller.run, asked.entry.turn, service.limits)
         meter.declares(request.content_length or 0)
         fields, query, forms = headers.outgoing(request.headers, service.inject), to.query, None
@@ -249,7 +270,7 @@ class Gateway:
         faults.passing("let_through")
         client = await self._upstreams.client(caller.group, to)
         exchange = asked.exchange = Exchange(
-            request, caller, to, asked.entry, meter, deadline, client.session, url, fields, forms
+            request, caller, to, asked.entry, meter, deadline, client.session, url, fields, forms, call
         )
         try:
             with deadline:
@@ -259,6 +280,8 @@ class Gateway:
             raise relay.failure(exchange, error) from error
         finally:
             client.leave()
+            if call is not None:
+                call.end()
 
     def _forms_of(self, secret: str, user: str | None) -> Forms:
         key = hashlib.sha256(f"{user}\0{secret}".encode("utf-8", "surrogatepass")).digest()

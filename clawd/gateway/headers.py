@@ -38,6 +38,7 @@ _STEERING = _names(
     "xhttpmethodoverride xhttpmethod xmethodoverride xoriginalurl xoriginalhost xoriginaluri xrewriteurl forwarded via"
     " xrealip xclientip trueclientip cfconnectingip maxforwards xhost xforwarded xoriginaluser"
 )
+_OURS = _names("xclawdsession")  # they tell us whose a request is
 # With them an answer comes in pieces that no scrubber sees side by side.
 _PIECES = _names("range ifrange requestrange xrange")
 _FROM_UPSTREAM = _names(
@@ -71,6 +72,8 @@ def outgoing(headers: CIMultiDictProxy[str], inject: Inject | None) -> CIMultiDi
     for name, value in headers.items():
         folded = fold(name)
         if folded in _HOPS or folded in named or folded in own or carries_credential(folded) or folded in _STEERING:
+            continue
+        if folded in _OURS:
             continue
         if folded.startswith(("xforwarded", "proxy", "secwebsocket")):
             continue

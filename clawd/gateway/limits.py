@@ -33,7 +33,7 @@ class Counts:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._minutes: dict[tuple[str, str], deque[float]] = {}
+        self._minutes: dict[tuple[str, str | None], deque[float]] = {}
         self._turns: OrderedDict[_Turn, _Sum] = OrderedDict()
 
     def take(self, group: str, service: str, run: str, turn: int | None, limits: ServiceLimits) -> Meter:
@@ -50,21 +50,28 @@ class Counts:
         if limits.bytes_per_turn is not None and total.bytes >= limits.bytes_per_turn:
             raise _turn_bytes(service, limits.bytes_per_turn)
         if limits.requests_per_minute is not None:
-            times = self._minutes.setdefault((group, service), deque())
-            while times and now - times[0] >= 60:
-                times.popleft()
-            if len(times) >= limits.requests_per_minute:
-                wait = max(1, math.ceil(times[-limits.requests_per_minute] + 60 - now))
-                raise Refusal(
-                    "rate",
-                    f"{group} has sent its {limits.requests_per_minute} requests of a minute to {service}",
-                    429,
-                    hint=f"wait {wait} s, or raise [services.{service}.limits] requests_per_minute",
-                    retry_after=wait,
-                )
-            times.append(now)
+            self._rate((group, service), limits.requests_per_minute, f"to {service}", f"[services.{service}.limits]")
         total.requests += 1
         return Meter(service, limits, total)
+
+    def call(self, group: str, per_minute: int) -> None:
+        """Count a model call of the group. Raises Refusal, and counts nothing."""
+        self._rate((group, None), per_minute, "to models", "[budget]")
+
+    def _rate(self, key: tuple[str, str | None], most: int, where: str, table: str) -> None:
+        now, times = self._clock.monotonic(), self._minutes.setdefault(key, deque())
+        while times and now - times[0] >= 60:
+            times.popleft()
+        if len(times) >= most:
+            wait = max(1, math.ceil(times[-most] + 60 - now))
+            raise Refusal(
+                "rate",
+                f"{key[0]} has sent its {most} requests of a minute {where}",
+                429,
+                hint=f"wait {wait} s, or raise {table} requests_per_minute",
+                retry_after=wait,
+            )
+        times.append(now)
 
     def _sum(self, key: _Turn, now: float) -> _Sum:
         total = self._turns.pop(key, None)

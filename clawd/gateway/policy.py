@@ -14,6 +14,7 @@ from clawd.config import grammar
 from clawd.config.grammar import PORTS, Scheme
 from clawd.config.group import Effective
 from clawd.config.load import nearest
+from clawd.config.models import model_services
 from clawd.config.presets import services
 from clawd.config.schema import Config, Inject, Service, ServiceLimits
 from clawd.config.secrets import Secret
@@ -22,8 +23,6 @@ from clawd.gateway.target import Target
 from clawd.trust import Role, at_least
 
 _READING = frozenset(("GET", "HEAD"))
-# The service that an engine's model is reached through when `[model] service` does not say.
-_MODEL = {"messages": "anthropic", "chat": "openai", "claude-code": "anthropic"}
 # The ends of paths that hand out a key or a token: what they answer would be a credential in the sandbox.
 _MINTING = re.compile(
     r"access_?tokens?|(admin_)?api_?keys?|create_api_key|client_secrets?|refresh_token|id_token|auth_tokens?"
@@ -106,11 +105,12 @@ class Verdict:
 # -- what a group may use --
 
 
-def grants(config: Config, effective: Effective, group: str) -> Grants:
-    """What `group` may use now. A grant of a service that does not exist is none. Raises ConfigError for a credential
-    of the group's own that the service cannot take."""
+def grants(config: Config, effective: Effective, group: str, chosen: frozenset[str] = frozenset()) -> Grants:
+    """What `group` may use now; `chosen` are services that its live turns reach a model of their own choice through. A
+    grant of a service that does not exist is none. Raises ConfigError for a credential of the group's own that the
+    service cannot take."""
     known = services(config)
-    own = effective.model.service or _MODEL.get(effective.model.engine)
+    own = model_services(effective.model, known) | chosen
     granted: dict[str, Granted] = {}
     for grant in effective.group.grants:
         service = known.get(grant.service)
@@ -120,8 +120,8 @@ def grants(config: Config, effective: Effective, group: str) -> Grants:
         if trouble := service.trouble(credential):
             where = f"groups/{group}/group.toml"
             raise ConfigError(f"{where}: the grant of {grant.service}: {trouble}", hint=f"edit {where}")
-        role = Role(grant.for_) if grant.for_ else _needed(service, model=grant.service == own)
-        granted[grant.service] = _granted(grant.service, service, credential, role, model=grant.service == own)
+        role = Role(grant.for_) if grant.for_ else _needed(service, model=grant.service in own)
+        granted[grant.service] = _granted(grant.service, service, credential, role, model=grant.service in own)
     others = {
         name: _granted(name, service, service.credential, Role.OWNER, model=False)
         for name, service in known.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -20,12 +20,15 @@ from clawd.gateway import headers
 from clawd.gateway.audit import Entry
 from clawd.gateway.caller import Caller
 from clawd.gateway.limits import Deadline, Meter
+from clawd.gateway.metering import ModelCall
 from clawd.gateway.policy import Destination
 from clawd.gateway.refusal import Aborted, Refusal
 from clawd.gateway.scrub import Forms, Stream
 from clawd.gateway.tokens import Tokens
 from clawd.trust import at_least
 
+# What surely did not reach an upstream.
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 _WHOLE = 64 << 10  # bytes of a request's body that are read before the upstream is asked
 
 T = TypeVar("T")
@@ -34,7 +37,7 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class Exchange:
     """One allowed request. `forms` are those of the credential that it carries, `started` the answer, once its head
-    went to the sandbox."""
+    went to the sandbox, `call` the model call that it is."""
 
     request: web.BaseRequest
     caller: Caller
@@ -46,6 +49,7 @@ class Exchange:
     url: URL
     headers: CIMultiDict[str]
     forms: Forms | None
+    call: ModelCall | None = None
     started: web.StreamResponse | None = None
 
     def sent(self, size: int) -> None:
@@ -67,6 +71,8 @@ class Exchange:
             raise Refusal("no_turn", "the turn of this request is over")
         if not at_least(road.role, needed):
             raise Refusal("role", f"{self.destination.service.name} needs role {needed}; a turn of {road.role} began")
+        if road.jobs and not self.destination.service.model:
+            raise Refusal("job", "only a job is live now, and it may call its model alone")
 
     async def taints(self) -> None:
         """Before anything of an answer is passed on."""
@@ -135,10 +141,13 @@ async def relay(exchange: Exchange) -> web.StreamResponse:
     """The upstream's answer, sent or ready to be. Raises Refusal (before or after `started`) and Aborted."""
     request = exchange.request
     body = Body(exchange) if request.body_exists else None
-    data: bytes | Body | None = body
-    length = request.content_length
+    data: Any = body
+    call, length = exchange.call, request.content_length
     try:
-        if body is not None and length is not None:
+        if call is not None:
+            data = await call.admit(aiter(body) if body is not None else None)
+            exchange.headers["Content-Length"] = str(len(data))
+        elif body is not None and length is not None:
             exchange.headers["Content-Length"] = str(length)
             if length <= _WHOLE:
                 data = await body.whole()
@@ -146,13 +155,21 @@ async def relay(exchange: Exchange) -> web.StreamResponse:
             request.method, exchange.url, headers=exchange.headers, data=data, allow_redirects=False, middlewares=()
         )
     except (aiohttp.ClientError, OSError, ValueError) as error:
+        if call is not None:
+            call.unsent = isinstance(error, _UNSENT)
         raise (body.problem if body is not None else None) or failure(exchange, error) from error
+    except Refusal:  # of an address: nothing was dialled
+        if call is not None:
+            call.unsent = True
+        raise
     except asyncio.CancelledError:
         if exchange.deadline.expired and body is not None and body.waiting:
             raise Refusal("too_slow", "the request did not arrive in time", 408, close=True) from None
         raise
     done = False
     try:
+        if call is not None:
+            call.answered(response)
         answer = await _answer(exchange, response)
         done = body is None or body.complete
         if not done:
@@ -177,6 +194,7 @@ async def _answer(exchange: Exchange, response: aiohttp.ClientResponse) -> web.S
     await exchange.taints()
     fields = headers.incoming(response.headers, exchange.forms)
     entry.status = response.status
+    call = exchange.call
     length = response.headers.get("Content-Length")
     if empty:
         if length is not None:
@@ -186,6 +204,8 @@ async def _answer(exchange: Exchange, response: aiohttp.ClientResponse) -> web.S
     stream = Stream(exchange.forms) if exchange.forms is not None else None
     first = content.read_nowait()
     exchange.took(len(first))
+    if call is not None:
+        call.feed(first)
     if content.at_eof():  # all of it is here: most answers
         if stream is not None:
             first = stream.feed(first) + stream.end()
@@ -207,6 +227,8 @@ async def _answer(exchange: Exchange, response: aiohttp.ClientResponse) -> web.S
         if not data:
             break
         exchange.took(len(data))
+        if call is not None:
+            call.feed(data)
         part = stream.feed(data) if stream is not None else data
     if stream is not None and (part := stream.end()):
         entry.bytes_out += len(part)

@@ -17,11 +17,10 @@ from clawd.config.group import Mount
 from clawd.config.home import Home, group_folders
 from clawd.config.load import load_group
 from clawd.errors import ClawdError, UnsafePath
-from clawd.files import read_beneath, walk_beneath
+from clawd.files import read_beneath, read_owned, walk_beneath
 from clawd.health.findings import Finding, finding, read_ledger
 from clawd.ledger import groups as rows
 from clawd.ledger.groups import UID_BASE
-from clawd.sandbox.view import read_owned
 
 MOST_FILES = 50_000  # of all groups' `work/` together that are looked at
 _SHOWN = 5
@@ -49,7 +48,7 @@ def files(home: Home) -> Iterator[Finding]:
         group = home.group(folder)
         for file in (group.claude_md, group.user_profile, group.config_file):
             try:
-                read_owned(file)
+                read_owned(file.parent, file.name)
             except FileNotFoundError:
                 continue
             except (UnsafePath, OSError) as error:

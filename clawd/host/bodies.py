@@ -19,6 +19,8 @@ HELLO = "/host/v1/hello"
 TURN = "/host/v1/turn"
 CONTROL = "/host/v1/control"
 TOOLS = "/host/v1/tools/"
+MCP = "/mcp"
+SESSION = "X-Clawd-Session"
 
 EVENTS_BYTES = 64 << 10
 STEP_BYTES = 1 << 20
@@ -117,6 +119,7 @@ class UsageBody(Body):
     output: Count = 0
     cached: Count = 0
     usd: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    estimated: bool = False
 
 
 class FinalBody(Fenced):
@@ -132,30 +135,37 @@ class FinalBody(Fenced):
 
 class ToolBody(Body):
     """A call of a host tool. Only the runner knows `attempt` and `worker`; other processes of the sandbox
-    name the turn, or nothing when only one is live."""
+    name the turn, or its session in a header, or nothing when only one is live. Without `nth` equal calls are counted
+    by what was surely answered."""
 
     schema_: int = Field(alias="schema")
     turn: Count | None = None
     attempt: Count | None = None
     worker: Count | None = None
     arguments: dict[str, Any] = Field(default={})
-    nth: Count = 0
+    nth: Count | None = None
 
 
-def decode(data: bytes, model: type[T]) -> T:
-    """Check a body. Raises Problem: 400 for what is malformed, 409 for another schema."""
+def parse(data: bytes) -> Any:
+    """Any JSON that can be used and kept. Raises Problem 400."""
     try:
         value = json.loads(data.decode(), parse_constant=_no_constant, parse_float=finite)
     except (ValueError, RecursionError):
         raise Problem(400, "malformed", "the body is not JSON") from None
-    if not isinstance(value, dict):
-        raise Problem(400, "malformed", "the body is not a JSON object")
     if depth_exceeds(value, JSON_DEPTH):
         raise Problem(400, "malformed", f"the body is nested deeper than {JSON_DEPTH}")
-    if type(value.get("schema")) is not int or value["schema"] != SCHEMA:
-        raise Problem(409, "proto", f"this daemon speaks schema {SCHEMA} of the run's protocol")
     if _SUSPECT.search(data) and not all(map(storable, texts(value))):
         raise Problem(400, "malformed", "a text holds NUL or half a character")
+    return value
+
+
+def decode(data: bytes, model: type[T]) -> T:
+    """Check a body. Raises Problem: 400 for what is malformed, 409 for another schema."""
+    value = parse(data)
+    if not isinstance(value, dict):
+        raise Problem(400, "malformed", "the body is not a JSON object")
+    if type(value.get("schema")) is not int or value["schema"] != SCHEMA:
+        raise Problem(409, "proto", f"this daemon speaks schema {SCHEMA} of the run's protocol")
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -21,6 +21,7 @@ from clawd.errors import ConfigError
 from clawd.gateway import policy
 from clawd.gateway.environment import environment
 from clawd.gateway.policy import Grants
+from clawd.usage.books import Books
 
 if TYPE_CHECKING:
     from clawd.gateway.audit import Audit
@@ -29,11 +30,22 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """`renew` reads `config.toml` again when it was touched, and tells of what is wrong with it."""
+    """`renew` reads `config.toml` again when it was touched, and tells of what is wrong with it; `chosen` are services
+    that live turns of a group reach a model of their own choice through; model calls are entered in `books`."""
 
-    def __init__(self, home: Home, config: LiveConfig, clock: Clock, renew: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        config: LiveConfig,
+        clock: Clock,
+        renew: Callable[[], None],
+        chosen: Callable[[str], frozenset[str]] = lambda group: frozenset(),
+        books: Books | None = None,
+    ) -> None:
+        self._books = books
+        self._chosen = chosen
         self._home, self._config, self._clock, self._renew = home, config, clock, renew
-        self._grants: dict[str, tuple[Config, Effective, Grants]] = {}
+        self._grants: dict[str, tuple[Config, Effective, frozenset[str], Grants]] = {}
         self._making = asyncio.Lock()
         self._gateway: Gateway | None = None
         self._early: asyncio.Task[Gateway] | None = None
@@ -47,10 +59,10 @@ class Gate:
         settings = self._config.for_group(group)
         if (problem := self._config.problem_of(group)) is not None:
             raise ConfigError(f"groups/{group}/group.toml cannot be used, and grants nothing until it can: {problem}")
-        config, known = self._config.current, self._grants.get(group)
-        if known is None or known[0] is not config or known[1] is not settings:
-            known = self._grants[group] = (config, settings, policy.grants(config, settings, group))
-        return known[2]
+        config, known, chosen = self._config.current, self._grants.get(group), self._chosen(group)
+        if known is None or known[0] is not config or known[1] is not settings or known[2] != chosen:
+            known = self._grants[group] = (config, settings, chosen, policy.grants(config, settings, group, chosen))
+        return known[3]
 
     def environment(self, group: str) -> dict[str, str]:
         """What the commands of a group find the gateway by, with `{token}` for their run's token."""
@@ -89,7 +101,7 @@ class Gate:
                 certificates = await self._authority()
                 gateway, audit = await anyio.to_thread.run_sync(_import_gateway)
                 self._audit = audit(self._home.state / "audit", self._config.current.retention.log_days)
-                self._gateway = gateway(self.grants, self._audit, certificates, self._clock)
+                self._gateway = gateway(self.grants, self._audit, certificates, self._clock, books=self._books)
         return self._gateway
 
     async def close(self) -> None:

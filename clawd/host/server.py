@@ -1,10 +1,10 @@
-"""The run's socket: the turn protocol for the runner, host tools for whoever in the sandbox shows the run's
-token, and for the same the way to the gateway, which decides about services and the proxy.
+"""The run's socket: the turn protocol for the runner, host tools (also as MCP) for whoever in the sandbox shows the
+run's token, and for the same the way to the gateway, which decides about services and the proxy.
 
 Identity is the socket: each run has its own, the kernel says which process is at the other end, and no body
-says who it is. The turn protocol is taken from the one process that said the first `hello`. Host tools need
-the run's token and a live turn. What is not built yet (MCP) is refused. Everything that arrives is hostile: it
-is bounded before it is read, checked before it is used, and answered with a sentence, never with a traceback.
+says who it is. The turn protocol is taken from the one process that said the first `hello`. Everything that
+arrives is hostile: it is bounded before it is read, checked before it is used, and answered with a sentence, never
+with a traceback.
 
 Importing this module imports aiohttp: a daemon does so with its first run.
 """
@@ -12,29 +12,26 @@ Importing this module imports aiohttp: a daemon does so with its first run.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import functools
 import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
-from pydantic import ValidationError
 
 from clawd.clock import Clock, SystemClock
-from clawd.errors import ClawdError, LeaseLost, StorageError
-from clawd.host import bodies
+from clawd.errors import ClawdError
+from clawd.host import bodies, mcp
 from clawd.host.bodies import Problem
+from clawd.host.calls import Leases, ToolCalls, problem_of, read
 from clawd.host.connection import Connection, TooSlow, problem, reply, server
 from clawd.host.peer import Peer
 from clawd.host.tools import ToolContext, ToolTable
 from clawd.model import Usage
-from clawd.turns.desk import Control, Desk, Final, Lease, ToolCall
+from clawd.turns.desk import Control, Desk, Final, Lease
 
 if TYPE_CHECKING:
     from clawd.gateway.caller import Caller
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KEEP_ALIVE = 3600.0  # a sandbox may be paused for long; its connections stay
-_NOT_BUILT = Problem(403, "not_built", "MCP is not built yet", close=True)
 
 
 class HostServer:
@@ -78,14 +74,14 @@ class HostServer:
         self._owns = owns
         self._uid = uid
         self._desk = desk
-        self._tools = tools
-        self._context = context
-        self._token_ok = token_ok
         self._on_second_hello = on_second_hello
         self._caller = caller
         self._gateway = gateway
-        self._rate = Rate(bodies.CALLS_PER_SECOND, clock or SystemClock())
-        self._live: dict[int, Lease] = {lease.turn: lease for lease in live}
+        self._leases = leases = Leases(live)
+        clock = clock or SystemClock()
+        self._calls = ToolCalls(
+            run, desk=desk, tools=tools, context=context, token_ok=token_ok, caller=caller, leases=leases, clock=clock
+        )
         self._heard = False  # the runner has its token: it took part in the turn protocol
         self._noting: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -191,12 +187,8 @@ class HostServer:
             return await doing()
         except Problem as error:
             return problem(error)
-        except LeaseLost as error:
-            return problem(Problem(409, "lease_lost", error.message))
-        except StorageError as error:
-            return problem(Problem(503, "storage", str(error)))
         except ClawdError as error:
-            return problem(Problem(422, "refused", str(error)))
+            return problem(problem_of(error))
         except TooSlow as error:
             return problem(Problem(408, "too_slow", str(error), close=True))
         except (web.RequestPayloadError, ConnectionError):
@@ -213,10 +205,10 @@ class HostServer:
             gateway = await self._gateway()
             # Who goes away, and this server's end, end what was asked for too.
             return await connection.wait(lambda: gateway.serve(request, self._caller, self._inner(connection)))
-        if path.startswith("/mcp"):
-            raise _NOT_BUILT
+        if path == bodies.MCP:
+            return await mcp.serve(request, self._calls)
         if path.startswith(bodies.TOOLS) and request.method == "POST":
-            return await self._tool(request, connection, path.removeprefix(bodies.TOOLS))
+            return await self._calls.post(request, path.removeprefix(bodies.TOOLS), connection.peer == self.runner)
         if path == bodies.HELLO and request.method == "POST":
             return await self._hello(request, connection)
         if path not in (bodies.TURN, bodies.CONTROL) and not path.startswith(bodies.TURN + "/"):
@@ -260,107 +252,39 @@ class HostServer:
         worker, wait = int(asked["worker"]), min(asked["wait"], bodies.LONGEST_POLL)
         offer = await connection.wait(lambda: self._desk.next_turn(self.run, worker, wait))
         # Whoever asks has nothing; what came late from its last turn may have brought that back.
-        self._live = {turn: lease for turn, lease in self._live.items() if lease.worker != worker}
+        self._leases.forget(worker)
         if offer is None:
             return web.Response(status=204)
-        self._live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)
+        self._leases.live[offer.turn] = Lease(self.run, offer.turn, offer.attempt, worker)
         return reply({field.name: getattr(offer, field.name) for field in fields(offer)})
 
     async def _of_turn(self, request: web.BaseRequest, turn: int, verb: str, query: str) -> web.StreamResponse:
         if request.method == "GET" and verb == "more":
             asked = bodies.query_of(query, "attempt", "worker")
             lease = Lease(self.run, turn, int(asked["attempt"]), int(asked["worker"]))
-            return controls(await self._fenced(lease, self._desk.more(lease)))
+            return controls(await self._leases.fenced(lease, self._desk.more(lease)))
         if request.method == "POST" and verb == "step":
             step = bodies.decode(await read(request, bodies.STEP_BYTES), bodies.Step)
             message = step.message.model_dump(exclude_unset=True)
             lease = self._lease(turn, step)
-            await self._fenced(lease, self._desk.step(lease, step.n, message, step.shown))
+            await self._leases.fenced(lease, self._desk.step(lease, step.n, message, step.shown))
         elif request.method == "POST" and verb == "events":
             events = bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Events)
             lease = self._lease(turn, events)
-            await self._fenced(
+            await self._leases.fenced(
                 lease, self._desk.events(lease, [event.model_dump(exclude_unset=True) for event in events.events])
             )
         elif request.method == "POST" and verb == "final":
             body = bodies.decode(await read(request, bodies.FINAL_BYTES), bodies.FinalBody)
             lease = self._lease(turn, body)
             await self._desk.final(lease, final_of(body))
-            self._live.pop(turn, None)
+            self._leases.live.pop(turn, None)
         else:
             raise Problem(404, "not_found", "there is nothing here")
         return reply({})
 
     def _lease(self, turn: int, body: bodies.Fenced) -> Lease:
         return Lease(self.run, turn, body.attempt, body.worker)
-
-    async def _fenced(self, lease: Lease, doing: Awaitable[Any]) -> Any:
-        """What the desk takes from a lease shows that it is live (also after a restart), what it refuses that
-        it is not."""
-        try:
-            result = await doing
-        except LeaseLost:
-            if self._live.get(lease.turn) == lease:
-                del self._live[lease.turn]
-            raise
-        self._live[lease.turn] = lease
-        return result
-
-    # ---- host tools
-
-    async def _tool(self, request: web.BaseRequest, connection: Connection, name: str) -> web.StreamResponse:
-        token = token_of(request.headers.get("Authorization", ""))
-        if not token or not self._token_ok(self.run, token):
-            raise Problem(403, "no_token", "host tools need the run's token (CLAWD_TOKEN)")
-        if not self._rate.take():
-            raise Problem(429, "too_fast", f"more than {bodies.CALLS_PER_SECOND} tool calls in a second")
-        body = bodies.decode(await read(request, bodies.TOOL_BYTES), bodies.ToolBody)
-        lease = self._lease_for(body, connection.peer == self.runner)
-        tool = self._tools.get(name)
-        if tool is None:
-            raise Problem(404, "no_tool", f"there is no tool of this name; there are {', '.join(sorted(self._tools))}")
-        try:
-            arguments = tool.Arguments.model_validate(body.arguments)
-        except ValidationError as error:
-            raise Problem(400, "arguments", bodies.describe(error)) from None
-        call = ToolCall(lease, name, arguments.model_dump(), body.nth)
-        result = await self._fenced(lease, self._desk.effect_result(call))
-        if result is None:
-            act = await tool.prepare(self._context(lease), arguments)
-            result = await self._fenced(lease, self._desk.effect(call, act))
-        return reply({"result": result})
-
-    def _lease_for(self, body: bodies.ToolBody, is_runner: bool) -> Lease:
-        """The live turn that a tool call belongs to. No turn, no road."""
-        none = Problem(403, "no_turn", "host tools work only while a turn is live; name it (CLAWD_TURN)")
-        turn = body.turn if body.turn is not None else next(iter(self._live), None)
-        if turn is None or (body.turn is None and len(self._live) > 1):
-            raise none
-        live = self._live.get(turn)
-        if is_runner and body.attempt is not None and body.worker is not None:
-            return Lease(self.run, turn, body.attempt, body.worker)  # the desk knows whether it holds
-        if live is None:
-            raise none
-        if body.attempt not in (None, live.attempt):
-            raise LeaseLost("this attempt no longer holds its turn")
-        return live
-
-
-class Rate:
-    """At most `limit` calls in any second."""
-
-    def __init__(self, limit: int, clock: Clock) -> None:
-        self._limit = limit
-        self._clock = clock
-        self._times: list[float] = []
-
-    def take(self) -> bool:
-        now = self._clock.monotonic()
-        self._times = [time for time in self._times if now - time < 1]
-        if len(self._times) >= self._limit:
-            return False
-        self._times.append(now)
-        return True
 
 
 def controls(news: list[Control]) -> web.Response:
@@ -373,30 +297,3 @@ def final_of(body: bodies.FinalBody) -> Final:
         raise Problem(413, "too_large", f"the final text is longer than {bodies.TEXT_BYTES >> 10} KiB")
     fields = body.model_dump(exclude={"schema_", "attempt", "worker", "usage"})
     return Final(**fields, usage=Usage(**body.usage.model_dump()) if body.usage else None)
-
-
-def token_of(header: str) -> str:
-    """The token of `Bearer TOKEN`, or of user information in a URL (`Basic`), as its password or its user."""
-    scheme, _, value = header.partition(" ")
-    if scheme.casefold() == "bearer":
-        return value.strip()
-    if scheme.casefold() != "basic":
-        return ""
-    try:
-        user, _, password = base64.b64decode(value.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        return ""
-    return password or user
-
-
-async def read(request: web.BaseRequest, limit: int) -> bytes:
-    """The whole body. Raises Problem 413 before more than `limit` bytes are held."""
-    too_large = functools.partial(Problem, 413, "too_large", f"the body is larger than {limit >> 10} KiB", close=True)
-    if (request.content_length or 0) > limit:
-        raise too_large()
-    data = bytearray()
-    async for chunk in request.content.iter_any():
-        data += chunk
-        if len(data) > limit:
-            raise too_large()
-    return bytes(data)

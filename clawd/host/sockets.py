@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.files import Blobs
 from clawd.host.peer import Peer
-from clawd.ledger import deliveries, turns
-from clawd.ledger.db import Transaction
-from clawd.ledger.deliveries import Address
+from clawd.host.sends import Sends
 from clawd.model import Lease
 from clawd.turns.counter import Counter
 from clawd.turns.run import Run
@@ -28,20 +26,24 @@ if TYPE_CHECKING:
 
 class Sockets:
     """`open` serves a run from here on; `on_second_hello` hears of a run whose runner is played by another. `caller`
-    is a run as the gateway sees it."""
+    is a run as the gateway sees it. `limits` are those of a channel that is there, `bindings` a group's; `asked` hears
+    when an effect is durable, which may be a question."""
 
     def __init__(
         self,
         counter: Counter,
         clock: Clock,
         blobs: Path,
-        text_limit: Callable[[str], int],
+        limits: Callable[[str], ChannelLimits | None],
+        bindings: Callable[[str], Sequence[str]],
+        asked: Callable[[], None],
         on_second_hello: Callable[[Run], None],
         caller: Callable[[Run], Caller],
         gateway: Callable[[], Awaitable[Gateway]],
     ) -> None:
         self._counter, self._clock, self._blobs = counter, clock, blobs
-        self._text_limit, self._on_second_hello = text_limit, on_second_hello
+        self._limits, self._bindings, self._asked = limits, bindings, asked
+        self._on_second_hello = on_second_hello
         self._caller, self._gateway = caller, gateway
 
     @asynccontextmanager
@@ -50,7 +52,9 @@ class Sockets:
         uid = os.geteuid() if run.spec.uid is None else run.spec.uid
 
         def context(lease: Lease) -> Any:
-            return tools.ToolContext(lease, run.spec.work, Blobs(self._blobs), partial(self._enqueue, lease.turn))
+            now, bindings = rfc3339(self._clock.now()), self._bindings(run.group)
+            sends = Sends(lease.turn, self._limits, bindings, now)
+            return tools.ToolContext(lease, run.spec.work, Blobs(self._blobs), sends, self._clock, self._asked)
 
         async with server.HostServer(
             run.id,
@@ -68,20 +72,6 @@ class Sockets:
             live=[Lease(run.id, live.turn, live.attempt, live.worker) for live in run.live.values()],
         ):
             yield
-
-    def _enqueue(self, turn: int, tx: Transaction, effect: int, **what: Any) -> None:
-        """A host tool's delivery to its turn's own chat."""
-        row = turns.get(tx, turn)
-        deliveries.enqueue(
-            tx,
-            Address.of(row),
-            session=row["session"],
-            turn=turn,
-            effect=effect,
-            now=rfc3339(self._clock.now()),
-            limit=self._text_limit(row["channel"]),
-            **what,
-        )
 
 
 def _import() -> tuple[Any, Any]:

@@ -40,6 +40,7 @@ def enqueue(
     inbound: int | None = None,
     blob: str | None = None,
     name: str | None = None,
+    target: str | None = None,
 ) -> list[int]:
     """Put what is to be said into the outbox, split to `limit` UTF-16 units a row. Gives the rows' ids."""
     first = tx.one("SELECT COUNT(*) AS n FROM delivery WHERE turn = ?", turn)
@@ -60,6 +61,7 @@ def enqueue(
             text=chunk,
             blob=blob,
             name=name,
+            target=target,
             nonce=new_id(),
             state="pending",
             made=now,

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from clawd.errors import ClawdError, NotFound
-from clawd.ledger import deliveries, groups
+from clawd.ids import is_job
+from clawd.ledger import deliveries, groups, steering
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, steps
-from clawd.model import Final, Lease, Usage
+from clawd.model import Final, Lease
 from clawd.trust import Role
 
 
@@ -39,7 +40,7 @@ def answer(
     limit: int,
 ) -> Ended:
     """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. A replay changes
-    nothing and gives how the turn ended.
+    nothing and gives how the turn ended. What the model was shown is closed with it; nothing of a job is delivered.
 
     A stop that was committed before it wins: then the turn is stopped and nothing is said.
     """
@@ -50,7 +51,10 @@ def answer(
     check_lease(tx, lease)
     if row["stop_requested"]:
         return stopped(tx, lease.turn, now)
-    usage = final.usage or Usage()
+    if final.shown:
+        steering.join(tx, lease.turn, len(steps(tx, lease.turn)), final.shown, now)
+    steering.leave(tx, row, final.shown, now)
+    _close_wakes(tx, lease.turn, "answer")
     tx.move(
         "turn",
         lease.turn,
@@ -66,20 +70,15 @@ def answer(
             ensure_ascii=False,
         ),
         model=final.model,
-        input=usage.input if final.usage else None,
-        output=usage.output if final.usage else None,
-        cached=usage.cached if final.usage else None,
-        usd=usage.usd,
     )
-    _close_wakes(tx, lease.turn, "answer")
     made = []
     common: dict[str, Any] = {"session": row["session"], "now": now, "turn": lease.turn}
     to = deliveries.Address.of(row)
-    if final.text:
+    if final.text and not is_job(row["session"]):
         made += deliveries.enqueue(tx, to, kind="text", text=final.text, limit=limit, **common)
     for name, blob in files:
         made += deliveries.enqueue(tx, to, kind="file", text="", blob=blob, name=name, limit=limit, **common)
-    _fall(tx, row)
+    _fall(tx, get(tx, lease.turn))  # what joined may have lowered it
     deliveries.settle_turn(tx, lease.turn)
     return Ended(lease.turn, row["session"], "answered", made)
 
@@ -106,14 +105,17 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limit: int, final: 
         return Ended(turn, row["session"], "queued", [])
     tx.move("turn", turn, "fail", faults=faults, error=why, ended_at=now)
     _close_wakes(tx, turn, "fail", reason=why)
+    if is_job(row["session"]):
+        return Ended(turn, row["session"], "failed", [])
     tried = f" It was tried {faults} times." if faults > 1 else ""
+    message = _first_message(tx, turn)
+    again = f" To try again: clawd messages retry {message}" if message else ""
     made = deliveries.enqueue(
         tx,
         deliveries.Address.of(row),
         session=row["session"],
         kind="notice",
-        text=f"That did not work: {why.rstrip('.')}.{tried}"
-        f" To try again: clawd messages retry {_first_message(tx, turn)}",
+        text=f"That did not work: {why.rstrip('.')}.{tried}{again}",
         now=now,
         limit=limit,
         turn=turn,
@@ -142,10 +144,10 @@ def request_stop(tx: Transaction, session: str) -> list[int]:
 
 
 def stopped(tx: Transaction, turn: int, now: str) -> Ended:
-    """The end of a turn that was asked to stop. Who asked was told by the command's own reply."""
+    """The end of a turn that was asked to stop. Who asked was told by the command's own reply, or by a notice."""
     row = get(tx, turn)
     tx.move("turn", turn, "stop", ended_at=now)
-    _close_wakes(tx, turn, "stop", reason="stopped")
+    _close_wakes(tx, turn, "stop", reason=steering.STOPPED[row["stop_requested"] or 1])
     if row["run"]:
         _fall(tx, row)
     return Ended(turn, row["session"], "stopped", [])
@@ -156,32 +158,48 @@ def stop_waiting(tx: Transaction, session: str, now: str) -> list[int]:
     return [stopped(tx, row["id"], now).turn for row in of_conversation(tx, session, "queued", "held")]
 
 
-def hold(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[tuple[Row, Ended]]:
-    """Every queued turn of the group waits, with a reason that its chat is told once. Gives each row as it was."""
-    held = []
-    for row in tx.all(
-        "SELECT * FROM turn WHERE grp = ? AND state = 'queued' AND recorded_at IS NULL ORDER BY id", group
-    ):
-        tx.move("turn", row["id"], "hold", held=reason)
-        made: list[int] = []
-        told = True
-        for inbound in tx.all("SELECT seq, state, told FROM inbound WHERE turn = ?", row["id"]):
-            tx.move("inbound", inbound["seq"], "hold", reason=reason)
-            told = told and bool(inbound["told"])
-            tx.execute("UPDATE inbound SET told = 1 WHERE seq = ?", inbound["seq"])
-        if not told:
-            made = deliveries.enqueue(
-                tx,
-                deliveries.Address.of(row),
-                session=row["session"],
-                kind="notice",
-                text=f"Your message is kept and will be answered as soon as that is possible: {reason}",
-                now=now,
-                limit=limit,
-                turn=row["id"],
-            )
-        held.append((row, Ended(row["id"], row["session"], "held", made)))
-    return held
+def hold(
+    tx: Transaction, group: str, reason: str, now: str, *, limit: int, plain: bool = False
+) -> list[tuple[Row, Ended]]:
+    """Every queued turn of the group waits, with a reason that its chat is told once; with `plain` those do not that
+    chose an engine or a model for themselves. Gives each row as it was."""
+    rows = tx.all(
+        "SELECT * FROM turn WHERE grp = ? AND state = 'queued' AND recorded_at IS NULL"
+        " AND (choice IS NULL OR NOT ?) ORDER BY id",
+        group,
+        plain,
+    )
+    return [(row, _hold(tx, row, reason, now, limit)) for row in rows]
+
+
+def hold_live(tx: Transaction, turn: int, reason: str, now: str, *, limit: int) -> Ended:
+    """A claimed turn waits, through no fault of its own: attempt and steps are kept. Its chat is told once."""
+    row = get(tx, turn)
+    _fall(tx, row)
+    _give_back(tx, turn, "requeue")
+    return _hold(tx, row, reason, now, limit)
+
+
+def _hold(tx: Transaction, row: Row, reason: str, now: str, limit: int) -> Ended:
+    tx.move("turn", row["id"], "hold", held=reason, run=None, worker=None)
+    made: list[int] = []
+    told = True
+    for inbound in tx.all("SELECT seq, state, told FROM inbound WHERE turn = ?", row["id"]):
+        tx.move("inbound", inbound["seq"], "hold", reason=reason)
+        told = told and bool(inbound["told"])
+        tx.execute("UPDATE inbound SET told = 1 WHERE seq = ?", inbound["seq"])
+    if not told:
+        made = deliveries.enqueue(
+            tx,
+            deliveries.Address.of(row),
+            session=row["session"],
+            kind="notice",
+            text=f"Your message is kept and will be answered as soon as that is possible: {reason}",
+            now=now,
+            limit=limit,
+            turn=row["id"],
+        )
+    return Ended(row["id"], row["session"], "held", made)
 
 
 def release(tx: Transaction, group: str) -> int:
@@ -209,7 +227,7 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
     if row["parts"] == "[]":
         raise ClawdError(f"the text of message {seq} has left the ledger; whoever sent it must send it again")
     old = get(tx, row["turn"])
-    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread")
+    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice")
     done = len(steps(tx, old["id"]))
     turn = tx.insert(
         "turn",
@@ -219,10 +237,13 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
         retry_of=old["id"],
         base_steps=done,
     )
-    for wake in tx.all("SELECT w.* FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?", old["id"]):
-        again = {name: wake[name] for name in ("kind", "inbound", "authority", "trust", "origin")}
+    for wake in tx.all(
+        "SELECT w.*, tw.joined FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ? ORDER BY w.id",
+        old["id"],
+    ):
+        again = {name: wake[name] for name in ("kind", "inbound", "authority", "trust", "origin", "text")}
         id = tx.insert("wake", key=f"retry:{turn}:{wake['id']}", state="pending", **again)
-        tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, id)
+        tx.execute("INSERT INTO turn_wake (turn, wake, joined) VALUES (?, ?, ?)", turn, id, wake["joined"])
     for each in tx.all("SELECT seq FROM inbound WHERE turn = ? AND state = 'failed'", old["id"]):
         tx.move("inbound", each["seq"], "retry", reason=None, told=0, turn=turn)
     tx.execute("INSERT INTO step SELECT ?, n, attempt, message, shown FROM step WHERE turn = ?", turn, old["id"])
@@ -267,7 +288,8 @@ def _give_back(tx: Transaction, turn: int, event: str) -> None:
 
 def _fall(tx: Transaction, turn: Row) -> None:
     """At a turn's end, however it ends, its authority and taint fall onto the group's work tree."""
-    groups.fall(tx, turn["grp"], Role(turn["authority"]), turn["taint"])
+    if not is_job(turn["session"]):
+        groups.fall(tx, turn["grp"], Role(turn["authority"]), turn["taint"])
     others = tx.one(
         "SELECT COUNT(*) AS n FROM turn WHERE run = ? AND state = 'claimed' AND id <> ?",
         turn["run"],

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from clawd.clock import moment_of
+from clawd.ids import is_job
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import DECIDED
 
@@ -132,8 +133,11 @@ def forget_message(tx: Transaction, seq: int) -> None:
 def forget_turn(tx: Transaction, turn: int) -> None:
     """Take the text of a turn away, but for its messages: steps, effects, deliveries and its final."""
     tx.execute("DELETE FROM step WHERE turn = ?", turn)
+    tx.execute("UPDATE job SET prompt = '', answer = NULL WHERE turn = ?", turn)
     tx.execute("UPDATE effect SET result = '{}' WHERE turn = ?", turn)
     tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE turn = ?", turn)
+    tx.execute("UPDATE question SET text = '', choices = '[]', note = '' WHERE turn = ?", turn)
+    tx.execute("UPDATE wake SET text = NULL WHERE id IN (SELECT wake FROM turn_wake WHERE turn = ?)", turn)
     tx.execute("UPDATE turn SET final = NULL, error = NULL WHERE id = ? AND recorded_at IS NOT NULL", turn)
 
 
@@ -142,9 +146,10 @@ def _last(rows: list[Row], key: str) -> int | None:
 
 
 def _is_over(tx: Transaction, terms: Terms, turn: int) -> bool:
-    """Whether every message of a turn is at its end, and nothing that it said waits."""
+    """Whether every message of a turn is at its end, and nothing that it said or asked waits."""
     states = [row["state"] for row in tx.all("SELECT state FROM inbound WHERE turn = ?", turn)]
-    return _ENDED.issuperset(states) and _is_said(tx, terms, "turn", turn)
+    asks = tx.one("SELECT 1 FROM question WHERE turn = ? AND state = 'open'", turn)
+    return asks is None and _ENDED.issuperset(states) and _is_said(tx, terms, "turn", turn)
 
 
 def _is_said(tx: Transaction, terms: Terms, owner: str, key: int) -> bool:
@@ -165,11 +170,13 @@ def _drop_turn(tx: Transaction, turn: int) -> None:
     for row in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):
         _drop_message(tx, row["seq"])
     wakes = tx.all("SELECT wake FROM turn_wake WHERE turn = ?", turn)
-    for table in ("turn_wake", "delivery", "effect", "step"):
+    for table in ("turn_wake", "delivery", "effect", "step", "question", "job"):
         tx.execute(f"DELETE FROM {table} WHERE turn = ?", turn)
     for row in wakes:
         _drop_wake(tx, row["wake"])
-    tx.execute("DELETE FROM turn WHERE id = ?", turn)
+    session = tx.one("DELETE FROM turn WHERE id = ? RETURNING session", turn)
+    if session is not None and is_job(session["session"]):
+        tx.execute("DELETE FROM session WHERE id = ?", session["session"])
 
 
 def _drop_message(tx: Transaction, seq: int) -> None:
@@ -182,8 +189,6 @@ def _drop_message(tx: Transaction, seq: int) -> None:
 
 def _drop_wake(tx: Transaction, wake: int) -> None:
     """Unless another turn has it too."""
-    tx.execute(
-        "DELETE FROM wake WHERE id = ? AND NOT EXISTS (SELECT 1 FROM turn_wake WHERE wake = ?)",
-        wake,
-        wake,
-    )
+    if tx.one("SELECT 1 FROM turn_wake WHERE wake = ?", wake) is None:
+        tx.execute("UPDATE question SET wake = NULL WHERE wake = ?", wake)
+        tx.execute("DELETE FROM wake WHERE id = ?", wake)

@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from clawd.errors import NotFound, UsageError
-from clawd.ids import choose_stem, segment_id
+from clawd.ids import choose_stem, is_job, segment_id
 from clawd.ledger.db import Transaction
 from clawd.model import Authority
 from clawd.trust import Role, lowest
@@ -73,7 +73,8 @@ def every(tx: Transaction) -> list[GroupRow]:
 
 def session_counts(tx: Transaction) -> dict[str, int]:
     """How many sessions each group has that has any."""
-    return {row["grp"]: row["n"] for row in tx.all("SELECT grp, COUNT(*) AS n FROM session GROUP BY grp")}
+    rows = tx.all("SELECT grp, COUNT(*) AS n FROM session WHERE stem <> '' GROUP BY grp")
+    return {row["grp"]: row["n"] for row in rows}
 
 
 def fall(tx: Transaction, name: str, authority: Role, taint: float) -> None:
@@ -98,11 +99,14 @@ def session(tx: Transaction, id: str) -> SessionRow | None:
     row = tx.one("SELECT * FROM session WHERE base = ? ORDER BY segment DESC LIMIT 1", id) or tx.one(
         "SELECT * FROM session WHERE id = ?", id
     )
-    return _session(row) if row else None
+    return _session(row) if row and row["stem"] else None
 
 
 def open_session(tx: Transaction, base: str, group: str, now: str) -> SessionRow:
-    """The newest segment of `base`, made if it is new. Raises UsageError when the id belongs to another group."""
+    """The newest segment of `base`, made if it is new. Raises UsageError when the id belongs to another group, or is of
+    the kind that jobs have."""
+    if is_job(base):
+        raise UsageError(f"session ids that begin with job: are clawd's own; {base!r} is none for a conversation")
     known = session(tx, base)
     if known is None:
         get(tx, group)
@@ -110,6 +114,14 @@ def open_session(tx: Transaction, base: str, group: str, now: str) -> SessionRow
     if known.group != group:
         raise UsageError(f"session {base!r} belongs to group {known.group!r}, and an id belongs to one group for ever")
     return known
+
+
+def job_session(tx: Transaction, job: int, group: str, now: str) -> str:
+    """The session of a job: a row without a file. Raises NotFound when there is no such group."""
+    get(tx, group)
+    id = f"job:{job}"
+    tx.insert("session", id=id, base=id, segment=1, grp=group, stem="", made=now)
+    return id
 
 
 def next_segment(tx: Transaction, base: str, now: str) -> SessionRow:

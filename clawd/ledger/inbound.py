@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from clawd.clock import rfc3339
-from clawd.ledger import deliveries
+from clawd.ledger import deliveries, questions, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Incoming, Part
-from clawd.trust import TRUST, Role, origin_of
+from clawd.trust import TRUST, Role, lowest, origin_of
 
 # So many turns may wait in a session; further messages join the last of them.
 MAX_QUEUED = 50
+_NO_CHOICE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,70 +77,61 @@ def accept(
         session=session,
         state="received",
     )
+    if role is not Role.OWNER:
+        tx.execute("UPDATE grp SET others = 1 WHERE name = ?", group)
     if incoming.kind == "command":
         return Accepted(seq, "received", session, None)
     if held:
         tx.move("inbound", seq, "hold", reason=held)
         return Accepted(seq, "held", session, None)
-    return enqueue(tx, seq, now)
+    return enqueue(tx, seq, now, incoming.choice if role is Role.OWNER else {})
 
 
-def enqueue(tx: Transaction, seq: int, now: str) -> Accepted:
-    """Give a received message its wake and its turn."""
+def enqueue(tx: Transaction, seq: int, now: str, choice: Mapping[str, str] = _NO_CHOICE) -> Accepted:
+    """Give a received message its wake and its turn, with what was chosen for that alone."""
     row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
     assert row is not None
-    role, trust = Role(row["role"]), _trust(row)
-    wake = add_wake(tx, row)
+    wake = add_wake(tx, row, questions.answered(tx, row))
+    acting = tx.one("SELECT authority, trust FROM wake WHERE id = ?", wake)
+    assert acting is not None
+    role, trust = Role(acting["authority"]), acting["trust"]
     last = tx.one(
         "SELECT COUNT(*) AS n, MAX(id) AS id FROM turn WHERE session = ? AND recorded_at IS NULL"
         " AND state IN ('queued', 'held')",
         row["session"],
     )
     assert last is not None
+    chosen = json.dumps(dict(choice), sort_keys=True) if choice else None
     turn, merged = last["id"], last["n"] >= MAX_QUEUED
     if merged:
-        waiting = tx.one("SELECT authority, taint FROM turn WHERE id = ?", turn)
+        waiting = tx.one("SELECT authority, taint, choice FROM turn WHERE id = ?", turn)
         # A wake of another authority is never merged: it would lower or raise what the turn may do.
-        merged = waiting is not None and waiting["authority"] == role
+        merged = waiting is not None and (waiting["authority"], waiting["choice"]) == (role, chosen)
         if merged:
             tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE id = ?", trust, turn)
     if not merged:
-        session = tx.one(
-            "UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", row["session"]
-        )
-        assert session is not None
-        turn = tx.insert(
-            "turn",
-            grp=row["grp"],
-            session=row["session"],
-            ordinal=session["ordinal"],
-            state="queued",
-            authority=role,
-            taint=trust,
-            channel=row["channel"],
-            account=row["account"],
-            chat=row["chat"],
-            thread=row["thread"],
-            queued_at=now,
-        )
+        turn = turns.queue(tx, row, role, trust, now, choice=chosen)
     tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
     tx.execute("UPDATE inbound SET turn = ? WHERE seq = ?", turn, seq)
     return Accepted(seq, "received", row["session"], turn, merged=merged)
 
 
-def add_wake(tx: Transaction, row: Row) -> int:
-    """The wake of a message."""
-    role = Role(row["role"])
-    return tx.insert(
-        "wake",
-        kind="message",
-        key=f"message:{row['seq']}",
-        inbound=row["seq"],
-        authority=role,
-        trust=_trust(row),
-        origin=origin_of(role),
-        state="pending",
+def add_wake(tx: Transaction, row: Row, answer: questions.Answer | None = None) -> int:
+    """The wake of a message, which may be the `answer` to a question: then it acts for nobody above the turn that
+    asked, whose words it brings back."""
+    role, trust = Role(row["role"]), _trust(row)
+    if answer is None:
+        what: dict[str, object] = {"kind": "message", "authority": role, "trust": trust}
+    else:
+        parts = [answer.part, *json.loads(row["parts"])]
+        what = {"kind": "answer", "authority": lowest([role, answer.authority]), "trust": min(trust, answer.taint)}
+        what["text"] = json.dumps(parts, ensure_ascii=False)
+    wake = tx.insert(
+        "wake", key=f"message:{row['seq']}", inbound=row["seq"], origin=origin_of(role), state="pending", **what
     )
+    if answer is not None:
+        tx.move("question", answer.question, "answer", wake=wake)
+    return wake
 
 
 def _trust(row: Row) -> float:
@@ -185,3 +177,19 @@ def answer_command(tx: Transaction, seq: int, reply: str, now: str, limit: int) 
         limit=limit,
         inbound=seq,
     )
+
+
+def target(tx: Transaction, turn: int, wake: int = 0) -> str | None:
+    """The platform's id of the message that a reaction of a turn goes to: the newest that the turn answers, or that of
+    a wake of its session; None where it has none in its own chat."""
+    row = tx.one(
+        "SELECT i.platform_id FROM turn t JOIN inbound i ON i.session = t.session AND i.channel = t.channel"
+        " AND i.account = t.account AND i.chat = t.chat JOIN wake w ON w.inbound = i.seq"
+        " WHERE t.id = ? AND i.kind = 'message' AND CASE ? WHEN 0"
+        " THEN EXISTS (SELECT 1 FROM turn_wake tw WHERE tw.turn = t.id AND tw.wake = w.id) ELSE w.id = ? END"
+        " ORDER BY i.seq DESC LIMIT 1",
+        turn,
+        wake,
+        wake,
+    )
+    return row["platform_id"] if row else None

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clawd.errors import UsageError
+from clawd.ids import is_job
 from clawd.ledger import deliveries, groups, inbound
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.trust import Role
 
 # In the order of their references.
-TABLES = ("grp", "session", "turn", "inbound", "wake", "turn_wake", "step", "effect", "delivery", "run")
+TABLES = ("grp", "session", "turn", "inbound", "wake", "turn_wake", "step", "effect", "delivery", "run", "question")
 MOST_MISSES = 20_000  # keys without a row, one after another, behind which nothing more is expected
 GAP = 1_000  # keys that are left out behind a damaged table: the lost rows' are never given again
 LIMIT = 1900  # characters of a chunk that any platform takes
@@ -227,6 +228,8 @@ def _take_in_folders(
                 tx.execute("UPDATE grp SET number = ? WHERE name = ?", folder.number, folder.name)
             found.groups.append(folder.name)
     for session in sessions:
+        if is_job(session.id):
+            continue
         if (
             tx.one("SELECT 1 FROM session WHERE id = ?", session.id) is None
             and groups.find(tx, session.group) is not None
@@ -275,7 +278,8 @@ def _end_messages(tx: Transaction, turn: int) -> None:
 
 def _drop_dangling(tx: Transaction) -> None:
     """Rows whose owner was lost cannot be kept, but for messages: these are told from each other by themselves."""
-    tx.execute("DELETE FROM session WHERE grp NOT IN (SELECT name FROM grp)")
+    tx.execute("DELETE FROM wake WHERE kind = 'job'")  # a room asks again for what its jobs were to give it
+    tx.execute("DELETE FROM session WHERE grp NOT IN (SELECT name FROM grp) OR stem = ''")
     tx.execute("DELETE FROM turn WHERE grp NOT IN (SELECT name FROM grp) OR session NOT IN (SELECT id FROM session)")
     tx.execute("UPDATE wake SET inbound = NULL WHERE inbound NOT IN (SELECT seq FROM inbound)")
     tx.execute("DELETE FROM turn_wake WHERE turn NOT IN (SELECT id FROM turn) OR wake NOT IN (SELECT id FROM wake)")
@@ -301,6 +305,8 @@ def _settle(tx: Transaction, now: str, found: Salvaged) -> None:
     for column, owner, key in (("turn", "turn", "id"), ("effect", "effect", "id"), ("inbound", "inbound", "seq")):
         tx.execute(f"UPDATE delivery SET {column} = NULL WHERE {column} NOT IN (SELECT {key} FROM {owner})")
     tx.execute("UPDATE inbound SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
+    tx.execute("DELETE FROM question WHERE turn NOT IN (SELECT id FROM turn)")
+    tx.execute("UPDATE question SET wake = NULL WHERE wake NOT IN (SELECT id FROM wake)")
 
 
 def _settle_waiting(tx: Transaction, turn: int, now: str, found: Salvaged) -> None:
@@ -308,6 +314,7 @@ def _settle_waiting(tx: Transaction, turn: int, now: str, found: Salvaged) -> No
     numbers = [row["n"] for row in tx.all("SELECT n FROM step WHERE turn = ? ORDER BY n", turn)]
     whole = next((at for at, n in enumerate(numbers) if n != at), len(numbers))
     tx.execute("DELETE FROM step WHERE turn = ? AND n >= ?", turn, whole)
+    tx.execute("UPDATE turn_wake SET joined = MIN(joined, ?) WHERE turn = ?", whole, turn)
     if not tx.one("SELECT 1 FROM inbound WHERE turn = ?", turn):
         why = "its message was lost with the damaged ledger"
         sql = "UPDATE turn SET state = 'failed', error = ?, ended_at = ?, recorded_at = ? WHERE id = ?"
@@ -330,7 +337,7 @@ def _settle_message(tx: Transaction, row: Row, now: str, found: Salvaged) -> Non
     seq, number = row["seq"], row["turn"]
     if number is None and (row["kind"] == "command" or row["reason"] == "rate"):
         return
-    turn = tx.one("SELECT state FROM turn WHERE id = ?", number)
+    turn = tx.one("SELECT state FROM turn WHERE id = ? AND state <> 'joined'", number)
     if turn is not None and turn["state"] != "queued":
         if row["state"] not in ("answered", "delivered"):
             tx.execute("UPDATE inbound SET state = ?, reason = 'recovered' WHERE seq = ?", turn["state"], seq)

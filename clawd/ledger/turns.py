@@ -1,24 +1,22 @@
-"""Turns in the ledger while they live: claim, steps, effects. How they end is in `ends`.
+"""Turns in the ledger while they live: queue, claim, steps. How they end is in `ends`.
 
 A turn is held by a lease (run, attempt, worker); whatever arrives under another lease raises LeaseLost.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from clawd.errors import LeaseLost, NotFound, UsageError
+from clawd.ids import is_job
 from clawd.ledger import groups
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority, Lease
 from clawd.trust import Role, at_least, lowest
 
-# Effects of one turn, by host tool: enough for any honest turn.
-QUOTAS = {"send_message": 20, "send_file": 10}
 MOST_STEPS, MOST_STEP_BYTES = 1000, 16 << 20  # of one turn: they are read whole, by its next attempt and its record
 
 
@@ -28,7 +26,7 @@ _ANYBODY = Authority(Role.NONE)
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claimed turn: the row as it was read, its wakes with their messages, the steps so far, and whether the group
-    has another turn that may be claimed now."""
+    has another turn that may be claimed now. `job`: of a job what its room asks, {prompt, schema}."""
 
     turn: Row
     attempt: int
@@ -37,6 +35,7 @@ class Claim:
     wakes: list[dict[str, Any]]
     steps: list[dict[str, Any]]
     more: bool = False
+    job: dict[str, Any] | None = None
 
 
 def get(tx: Transaction, turn: int) -> Row:
@@ -46,15 +45,33 @@ def get(tx: Transaction, turn: int) -> Row:
     return row
 
 
+def queue(tx: Transaction, place: Row | Mapping[str, Any], authority: Role, taint: float, now: str, **more: Any) -> int:
+    """A new turn at the end of its session's queue. `place` says whose it is and where its answer goes."""
+    session = tx.one(
+        "UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", place["session"]
+    )
+    assert session is not None
+    return tx.insert(
+        "turn",
+        **{name: place[name] for name in ("grp", "session", "channel", "account", "chat", "thread")},
+        ordinal=session["ordinal"],
+        state="queued",
+        authority=authority,
+        taint=taint,
+        queued_at=now,
+        **more,
+    )
+
+
 def next_claimable(tx: Transaction, group: str) -> Row | None:
     """The turn of the group that is next in fairness: one a session, in order within it, not before the session's last
-    turn is recorded; the session that was served longest ago first."""
+    turn is recorded; the session that was served longest ago first, and jobs behind what people wait for."""
     return tx.one(
         "SELECT t.* FROM turn t JOIN session s ON s.id = t.session"
         " WHERE t.grp = ? AND t.state = 'queued' AND t.recorded_at IS NULL AND NOT EXISTS ("
         "  SELECT 1 FROM turn b WHERE b.session = t.session AND b.recorded_at IS NULL AND b.id <> t.id"
         "  AND (b.state IN ('claimed', 'answered', 'stopped', 'failed') OR b.id < t.id))"
-        " ORDER BY s.served, t.id LIMIT 1",
+        " ORDER BY s.stem = '', s.served, t.id LIMIT 1",
         group,
     )
 
@@ -96,20 +113,25 @@ def claim(
     if tx.one("SELECT 1 FROM run WHERE id = ? AND state <> 'gone'", run) is None:
         raise LeaseLost(f"run {run} is over")
     tree = groups.get(tx, group).authority
-    authority, taint = lowest([tree.role, Role(row["authority"])]), min(tree.taint, row["taint"], within.taint)
+    authority, taint = lowest([tree.role, Role(row["authority"])]), row["taint"]
     if not at_least(authority, within.role):
         return None
     live = tx.one(
-        "SELECT authority, MIN(taint) AS taint FROM turn WHERE run = ? AND state = 'claimed' GROUP BY run", run
+        "SELECT authority, MIN(CASE WHEN session LIKE 'job:%' THEN 1.0 ELSE taint END) AS taint FROM turn"
+        " WHERE run = ? AND state = 'claimed' GROUP BY run",
+        run,
     )
     if live is not None and live["authority"] != authority:
         return None
-    taint = min(taint, live["taint"]) if live is not None else taint
+    if not is_job(row["session"]):  # one sees nothing of its sandbox
+        taint = min(taint, tree.taint, within.taint, live["taint"] if live is not None else 1.0)
     tx.move("turn", row["id"], "claim", run=run, worker=worker, claimed_at=now, authority=authority, taint=taint)
     tx.execute("UPDATE run SET authority = ? WHERE id = ?", authority, run)
-    fall(tx, run, taint)  # those beside it see what it sees
+    if not is_job(row["session"]):
+        fall(tx, run, taint)  # those beside it see what it sees
     tx.execute(
-        "UPDATE turn SET engine = ?, backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
+        "UPDATE turn SET engine = COALESCE(json_extract(choice, '$.engine'), ?),"
+        " backend = (SELECT backend FROM run WHERE id = ?) WHERE id = ?",
         engine,
         run,
         row["id"],
@@ -127,37 +149,51 @@ def claim(
             tx.move("inbound", wake["inbound"], "claim")
     tx.move("run", run, "take")
     more = next_claimable(tx, group) is not None
-    return Claim(row, row["attempt"], authority, taint, wakes(tx, row["id"]), steps(tx, row["id"]), more)
+    return _claimed(tx, row, authority, taint, more)
+
+
+def _begin_again(tx: Transaction, turn: int) -> None:
+    """Who answers it now may not know what was done: each effect is to be given once more before it is done again."""
+    tx.execute("UPDATE effect SET attempt = NULL WHERE turn = ?", turn)
 
 
 def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None:
     """Text of this trust has come into a run: its live turns fall to it, and the group's work tree with `tree`; else
     that falls when they end."""
-    tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE run = ? AND state = 'claimed'", trust, run)
+    tx.execute(
+        "UPDATE turn SET taint = MIN(taint, ?) WHERE run = ? AND state = 'claimed' AND session NOT LIKE 'job:%'",
+        trust,
+        run,
+    )
     tx.execute("UPDATE run SET taint = MIN(taint, ?) WHERE id = ?", trust, run)
     if tree and (row := tx.one("SELECT grp FROM run WHERE id = ?", run)) is not None:
         groups.fall(tx, row["grp"], Role.OWNER, trust)
 
 
+WAKES = (
+    "SELECT w.*, tw.turn, tw.joined, i.parts, i.sender, i.at FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+    " JOIN turn t ON t.id = tw.turn LEFT JOIN inbound i ON i.seq = w.inbound"
+)
+
+
 def wakes(tx: Transaction, turn: int) -> list[dict[str, Any]]:
-    """The wakes of a turn in order, as the runner is shown them."""
-    rows = tx.all(
-        "SELECT w.id, w.kind, w.authority, i.parts, i.sender, i.at, i.seq"
-        " FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
-        " LEFT JOIN inbound i ON i.seq = w.inbound WHERE tw.turn = ? ORDER BY w.id",
-        turn,
-    )
-    return [
-        {
-            "id": row["id"],
-            "kind": row["kind"],
-            "role": row["authority"],
-            "sender": row["sender"],
-            "at": row["at"],
-            "parts": json.loads(row["parts"] or "[]"),
-        }
-        for row in rows
-    ]
+    """The wakes of a turn in the order in which it was shown them."""
+    return [shown_as(row) for row in tx.all(f"{WAKES} WHERE tw.turn = ? ORDER BY tw.joined, w.id", turn)]
+
+
+def shown_as(row: Row) -> dict[str, Any]:
+    """A row of WAKES as the runner is shown it. `joined` is the step before which its turn took it in; `recorded`: its
+    block is in the session's file, for an earlier turn failed at it."""
+    return {
+        "id": row["id"],
+        "kind": row["kind"],
+        "role": row["authority"],
+        "sender": row["sender"],
+        "at": row["at"],
+        "parts": json.loads(row["text"] or row["parts"] or "[]"),
+        "joined": row["joined"],
+        "recorded": row["key"].startswith("retry:"),
+    }
 
 
 def steps(tx: Transaction, turn: int) -> list[dict[str, Any]]:
@@ -198,64 +234,18 @@ def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], sho
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
 
 
-def effect_result(
-    tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], nth: int
-) -> dict[str, Any] | None:
-    """What a call of a host tool gets without being done: the result that it has, or the refusal over the quota."""
-    check_lease(tx, lease)
-    old = tx.one(
-        "SELECT result FROM effect WHERE turn = ? AND tool = ? AND arguments = ? AND nth = ?",
-        lease.turn,
-        tool,
-        _digest(arguments),
-        nth,
-    )
-    if old is not None:
-        return dict(json.loads(old["result"]))
-    used = tx.one("SELECT COUNT(*) AS n FROM effect WHERE turn = ? AND tool = ? AND state = 'done'", lease.turn, tool)
-    assert used is not None
-    if used["n"] < QUOTAS.get(tool, 100):
-        return None
-    return {"error": f"{tool} was used {used['n']} times in this turn, which is the limit"}
-
-
-def effect(
-    tx: Transaction,
-    lease: Lease,
-    tool: str,
-    arguments: dict[str, Any],
-    nth: int,
-    act: Callable[[Transaction, int], dict[str, Any]],
-) -> dict[str, Any]:
-    """Do a host tool's effect once, keyed by content; a repeated call gets the first one's result. A call over the
-    quota is not done, and leaves nothing."""
-    known = effect_result(tx, lease, tool, arguments, nth)
-    if known is not None:
-        return known
-    id = tx.insert(
-        "effect", turn=lease.turn, tool=tool, arguments=_digest(arguments), nth=nth, state="done", result="{}"
-    )
-    result = act(tx, id)
-    tx.execute("UPDATE effect SET result = ? WHERE id = ?", json.dumps(result, ensure_ascii=False), id)
-    return result
-
-
-def _digest(arguments: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def has_effects(tx: Transaction, turn: int) -> bool:
-    """Whether a host tool did something in this turn: then an answer without words is no silence."""
-    return tx.one("SELECT 1 FROM effect WHERE turn = ? AND state = 'done'", turn) is not None
-
-
 def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
     """A claim once more, whose first answer was lost, to the same worker or to another of the same run: then the old
     lease is void."""
     row = check_lease(tx, lease)
     tx.execute("UPDATE turn SET worker = ? WHERE id = ?", worker, lease.turn)
+    return _claimed(tx, row, Role(row["authority"]), row["taint"])
+
+
+def _claimed(tx: Transaction, row: Row, authority: Role, taint: float, more: bool = False) -> Claim:
     id = row["id"]
-    return Claim(row, row["attempt"], Role(row["authority"]), row["taint"], wakes(tx, id), steps(tx, id))
+    _begin_again(tx, id)
+    return Claim(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more)
 
 
 def of_conversation(tx: Transaction, session: str, *states: str) -> list[Row]:

@@ -53,7 +53,7 @@ def shipped_runner() -> str:
 
 
 def _files(agent: Path) -> list[Path]:
-    return sorted(agent.rglob("*.py"))
+    return sorted(path for path in agent.rglob("*") if path.suffix in (".py", ".json"))
 
 
 def state_of(labels: Mapping[str, str] | None, runner: str) -> State:

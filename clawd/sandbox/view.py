@@ -1,24 +1,19 @@
 """The view: what an agent is shown of its group's own files, copied by the daemon and read-only inside.
 
-An edit on the host is the owner's word, so a source counts only if it surely is: a regular file of the
-daemon's user that nobody else can write. One that is not is refused aloud, and what was shown of it before
-stays.
+An edit on the host is the owner's word, so a source counts only if it surely is (`files.read_owned`). One that is not
+is refused aloud, and what was shown of it before stays.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from clawd.config.home import GroupHome
 from clawd.errors import UnsafePath
-from clawd.files import open_beneath, write_atomic
+from clawd.files import read_owned, write_atomic
 from clawd.sandbox.directories import MOUNT_POINTS
-
-LIMIT = 1 << 20  # bytes of one file
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +38,7 @@ def render(view: Path, group: GroupHome) -> Rendered:
         with contextlib.suppress(FileNotFoundError):
             before = shown.read_bytes()
         try:
-            now = read_owned(source)
+            now = read_owned(source.parent, source.name)
         except FileNotFoundError:
             shown.unlink(missing_ok=True)
             changed |= before is not None
@@ -55,20 +50,3 @@ def render(view: Path, group: GroupHome) -> Rendered:
                 write_atomic(shown, now, 0o644)
                 changed = True
     return Rendered(changed, tuple(refused))
-
-
-def read_owned(source: Path) -> bytes:
-    """Raises UnsafePath with why this file is not surely the owner's."""
-    try:
-        descriptor = open_beneath(source.parent, source.name)
-    except UnsafePath:
-        raise UnsafePath("it is a link, or not a regular file") from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid():
-            raise UnsafePath("it belongs to another user")
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise UnsafePath(f"others can write to it (chmod go-w {source})")
-        if status.st_size > LIMIT:
-            raise UnsafePath(f"it is larger than {LIMIT >> 20} MB")
-        return file.read(LIMIT)

@@ -10,25 +10,29 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
 
 from clawd import faults
 from clawd.clock import Clock, rfc3339
+from clawd.config.models import THINKING
 from clawd.context.compose import Composer
 from clawd.errors import ClawdError, LeaseLost, UnsafePath
 from clawd.files import Blobs
-from clawd.ledger import deliveries, ends, turns
+from clawd.ids import is_job
+from clawd.ledger import deliveries, effects, ends, steering, turns
 from clawd.ledger import runs as run_rows
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
-from clawd.model import Control, Final, Lease, Offer
+from clawd.model import Control, Effect, Final, Lease, Offer
 from clawd.signals import News, Signals
 from clawd.trust import lowest
 from clawd.turns import leases
 from clawd.turns.desk import ToolCall
 from clawd.turns.dispatch import Dispatcher
+from clawd.turns.jobs import Jobs
 from clawd.turns.leases import LiveTurn
 from clawd.turns.road import new_token, token_hash
 from clawd.turns.run import Run
@@ -40,7 +44,8 @@ MAX_FILES_BYTES = 100 << 20  # of one answer, all together
 
 
 class Counter:
-    """Implements `turns.desk.Desk` over the dispatcher's runs."""
+    """Implements `turns.desk.Desk` over the dispatcher's runs. `followups` is what messages of a group do while
+    its turn is at work."""
 
     def __init__(
         self,
@@ -53,10 +58,13 @@ class Counter:
         blobs: Blobs,
         text_limit: Callable[[str], int],
         parallel: Callable[[], int],
+        jobs: Jobs,
+        followups: Callable[[str], str],
     ) -> None:
         self._dispatcher, self._ledger, self._clock, self._signals = dispatcher, ledger, clock, signals
         self._composer, self._blobs = composer, blobs
         self._text_limit, self._parallel = text_limit, parallel
+        self._jobs, self._followups = jobs, followups
         self._doing: set[asyncio.Task[Any]] = set()
 
     def _now(self) -> str:
@@ -172,6 +180,7 @@ class Counter:
         try:
             if not await self._dispatcher.awake(run):
                 return None
+            await self._dispatcher.spending.stops(run.group)
             engine = self._composer.engine(run.group)
             within = run.spec.within
             claim = await self._ledger.do(
@@ -191,7 +200,7 @@ class Counter:
         run.handed_out += 1
         row = claim.turn
         live = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
-        live.role, live.taint = claim.authority, claim.taint
+        live.role, live.taint, live.choice = claim.authority, claim.taint, row["choice"]
         run.live[row["id"]] = live
         if run.resting:
             run.look_again()
@@ -221,7 +230,12 @@ class Counter:
             await self._dispatcher.runs.trust(run)
             for sentence in self._dispatcher.runs.render(run):
                 await self._say(claim.turn, sentence)
-            return self._composer.offer(claim)
+            if is_job(claim.turn["session"]):
+                claim = await self._jobs.described(claim)
+            offer, refused = await self._composer.offer(claim)
+            for sentence in refused:
+                await self._say(claim.turn, sentence)
+            return offer
         except ClawdError as error:
             why = error.message
         except Exception as error:
@@ -231,7 +245,10 @@ class Counter:
         return None
 
     async def _say(self, row: Row, sentence: str) -> None:
-        """A notice to a turn's chat, beside its answer."""
+        """A notice to a turn's chat, beside its answer; of a job's, to the owner."""
+        if is_job(row["session"]):
+            self._signals.emit(News("trouble", group=row["grp"], data={"what": sentence}))
+            return
         to, limit = Address.of(row), self._text_limit(row["channel"])
 
         def say(tx: Transaction) -> None:
@@ -270,13 +287,36 @@ class Counter:
         return found.controls()
 
     async def more(self, lease: Lease) -> list[Control]:
-        _, live = self._live(lease)
-        return [Control(live.turn, "stop")] if live.stopping is not None else []
+        run, live = self._live(lease)
+        if live.stopping is not None:
+            return [Control(live.turn, "stop")]
+        if self._followups(run.group) != "steer":
+            return []
+        wakes = await self._ledger.do(lambda tx: steering.followups(tx, turns.check_lease(tx, lease)))
+        shown = self._composer.shown({"id": live.turn, "grp": run.group}, wakes)
+        return [Control(live.turn, "steer", shown)] if wakes else []
 
     async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
-        self._live(lease)
-        await self._ledger.do(lambda tx: turns.add_step(tx, lease, n, message, shown))
+        run, _ = self._live(lease)
+
+        def add(tx: Transaction) -> list[Row]:
+            turns.add_step(tx, lease, n, message, shown)
+            if message.get("role") != "assistant":  # nothing is said between a call and its result
+                return []
+            joined = steering.join(tx, lease.turn, n, shown, self._now())
+            return [turns.get(tx, turn) for turn in (*joined, *run.live)] if joined else []
+
+        rows = await self._ledger.do(add)
         faults.passing("step")
+        self._joined(run, rows)
+
+    def _joined(self, run: Run, rows: list[Row]) -> None:
+        """Turns have gone up in a live one: it, and those beside it, may have fallen to what they brought."""
+        for row in rows:
+            if (live := run.live.get(row["id"])) is not None:
+                live.taint = min(live.taint, row["taint"])
+            else:
+                self._dispatcher.tell(run.group, row["session"], row["id"], "joined")
 
     async def events(self, lease: Lease, events: list[dict[str, Any]]) -> None:
         run, live = self._live(lease)
@@ -293,18 +333,27 @@ class Counter:
                 }
                 self._signals.emit(News("tool", run.group, live.session, data))
 
-    async def effect_result(self, call: ToolCall) -> dict[str, Any] | None:
+    async def effect_result(self, call: ToolCall) -> Effect | None:
         self._live(call.lease)
-        return await self._ledger.do(lambda tx: turns.effect_result(tx, *call))
+        return await self._ledger.do(lambda tx: effects.known(tx, *call))
 
-    async def effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> dict[str, Any]:
+    async def effect(self, call: ToolCall, act: effects.Act) -> Effect:
         self._live(call.lease)
         return await self._whole(self._effect(call, act))
 
-    async def _effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> dict[str, Any]:
-        result, row = await self._ledger.do(lambda tx: (turns.effect(tx, *call, act), turns.get(tx, call.lease.turn)))
-        self._dispatcher.deliver(Address.of(row))
-        return result
+    async def _effect(self, call: ToolCall, act: effects.Act) -> Effect:
+        def do(tx: Transaction) -> tuple[Effect, list[Address]]:
+            effect = effects.do(tx, *call, act)
+            return effect, effects.addresses(tx, effect)
+
+        effect, addresses = await self._ledger.do(do)
+        faults.passing("effect")
+        for address in addresses:
+            self._dispatcher.deliver(address)
+        return effect
+
+    async def acknowledge(self, lease: Lease, effect: int) -> None:
+        await self._ledger.do(lambda tx: effects.given(tx, lease, effect))
 
     async def final(self, lease: Lease, final: Final) -> None:
         await self._whole(self._final(lease, final))
@@ -312,18 +361,30 @@ class Counter:
     async def _final(self, lease: Lease, final: Final) -> None:
         run = self._run(lease.run)
         live = run.live.get(lease.turn)
+        if live is not None and is_job(live.session):
+            final = replace(final, files=[])
         files, error = await self._keep_files(run, final) if live is not None else ([], None)
         ours = live.why if live is not None and live.stopping is not None else None  # we asked it to stop, for a limit
-        now = self._now()
+        spent, now = live.spent if live is not None and ours is None else None, self._now()
+        books, usage = self._dispatcher.spending.books, final.usage
+        report = books.report(run.group, final.model, usage) if usage is not None else None
 
         def end(tx: Transaction) -> tuple[Row, ends.Ended]:
             row = turns.get(tx, lease.turn)
             limit = self._text_limit(row["channel"])
-            said = final.text.strip() or files or turns.has_effects(tx, lease.turn)
-            why = ours or error or (None if said else "the agent ended without an answer")
-            if why is not None and row["state"] == "claimed" and not row["stop_requested"]:
+            if row["state"] == "claimed" and report is not None:
                 turns.check_lease(tx, lease)
-                return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
+                report(tx, row)
+            if row["state"] == "claimed" and not row["stop_requested"]:
+                turns.check_lease(tx, lease)
+                said = final.text.strip() or files or effects.done(tx, lease.turn)
+                why = ours or error or (None if said else "the agent ended without an answer")
+                if why is None and is_job(row["session"]):
+                    why = self._jobs.take(tx, lease.turn, final.text)
+                if why is not None and spent is not None and row["engine"] in THINKING:
+                    return row, ends.hold_live(tx, lease.turn, str(spent), now, limit=limit)
+                if why is not None:
+                    return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
             return row, ends.answer(tx, lease, final, files, now, limit=limit)
 
         row, ended = await self._ledger.do(end)
@@ -333,6 +394,8 @@ class Counter:
             faults.passing("answered")
         self._forget(run, lease.turn)
         self._dispatcher.ended(ended, Address.of(row), run.group)
+        if ended.state == "held" and spent is not None:
+            self._dispatcher.spending.hold(run.group, spent)
 
     async def _keep_files(self, run: Run, final: Final) -> tuple[list[tuple[str, str]], str | None]:
         kept, room = [], MAX_FILES_BYTES

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from clawd.model import Control, Final, Lease, Offer
+from clawd.model import Control, Effect, Final, Lease, Offer
 
-__all__ = ["Control", "Desk", "Final", "Lease", "Offer", "ToolCall"]
+__all__ = ["Control", "Desk", "Effect", "Final", "Lease", "Offer", "ToolCall"]
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
 
 
 class ToolCall(NamedTuple):
-    """A host tool's call, as it is known again: the same turn, tool and arguments for the `nth` time."""
+    """A host tool's call, as it is known again: the same turn, tool and arguments for the `nth` time. Without a number
+    it is the first one whose result has not surely been given since the turn was last claimed."""
 
     lease: Lease
     tool: str
     arguments: dict[str, Any]
-    nth: int
+    nth: int | None
 
 
 class Desk(Protocol):
@@ -50,13 +51,17 @@ class Desk(Protocol):
         """Confirm the hand-out, renew the lease, pass deltas on."""
         ...
 
-    async def effect_result(self, call: ToolCall) -> dict[str, Any] | None:
-        """What this call gets without being done again: its first result, or a refusal over the quota."""
+    async def effect_result(self, call: ToolCall) -> Effect | None:
+        """What this call gets without being done again: its first result, or a refusal."""
         ...
 
-    async def effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> dict[str, Any]:
+    async def effect(self, call: ToolCall, act: Callable[[Transaction, int], dict[str, Any]]) -> Effect:
         """Do a host tool's effect once: `act(tx, effect_id)` runs in the transaction that stores its result; the
         same call gives the stored result."""
+        ...
+
+    async def acknowledge(self, lease: Lease, effect: int) -> None:
+        """Its result was surely written to whoever asked: from now on an equal call without a number is another one."""
         ...
 
     async def final(self, lease: Lease, final: Final) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 from clawd.clock import Clock, rfc3339
+from clawd.config.group import Effective
 from clawd.errors import ClawdError, SandboxUnavailable
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -21,13 +22,16 @@ from clawd.locks import KeyedLocks
 from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
+from clawd.turns import leases
 from clawd.turns.holds import Holds
 from clawd.turns.reconcile import Reconciler
 from clawd.turns.record import Recorder
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.slots import TURNS_A_TERM, Place, decide
+from clawd.turns.spending import Spending
 from clawd.turns.watch import Watch
+from clawd.usage.books import Books
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +57,14 @@ class Dispatcher:
         text_limit: Callable[[str], int],
         max_live: Callable[[], int],
         warm_seconds: Callable[[str], float],
+        books: Books,
+        settings: Callable[[str], Effective],
+        wall_seconds: Callable[[str], float] = lambda group: leases.WALL_S,
     ) -> None:
         self._ledger, self._clock, self._signals = ledger, clock, signals
         self._recorder, self._tasks = recorder, tasks
         self.deliver, self._text_limit = deliver, text_limit
-        self._max_live, self._warm_seconds = max_live, warm_seconds
+        self._max_live, self._warm_seconds, self._wall_seconds = max_live, warm_seconds, wall_seconds
         self.active: dict[str, Run] = {}
         self._wanting: dict[str, None] = {}  # groups that have no run, or one that ends, in their order
         self._barred: set[str] = set()  # groups that must not have one just now
@@ -78,6 +85,9 @@ class Dispatcher:
             ready=lambda group: (run := self.active.get(group)) is not None and run.ready.is_set(),
             unknown=lambda group: group in self.reconciler.unknown,
         )
+        self.spending = Spending(
+            ledger, clock, signals, tasks, books, settings=settings, deliver=deliver, wake=self.wake
+        )
 
     @property
     def runs(self) -> Runs:
@@ -93,7 +103,7 @@ class Dispatcher:
         what ended is recorded."""
         await self.reconciler.begin(self._decide)
         for group in await self._ledger.do(ends.groups_held):
-            if group not in self.holds.reasons:
+            if group not in self.holds.reasons and not await self.spending.recover(group):
                 await self.holds.resume(group)
         for turn in await self._ledger.do(turns.to_record):
             self._recorder.soon(turn, redo=True)
@@ -108,9 +118,20 @@ class Dispatcher:
             run.nudge()
         elif group in self.holds.reasons:
             self.holds.tell(group)
+        elif self.spending.knows(group):
+            self._tasks.start_soon(self._want_unless_spent, group)
         else:
-            self._wanting[group] = None
-            self._decide()
+            self._want(group)
+
+    def _want(self, group: str) -> None:
+        self._wanting[group] = None
+        self._decide()
+
+    async def _want_unless_spent(self, group: str) -> None:
+        """No sandbox is made only to hear that its model cannot be called."""
+        stopped = await self.spending.stops(group)
+        if not stopped or await self._ledger.do(lambda tx: turns.next_claimable(tx, group) is not None):
+            self._want(group)
 
     async def ensure(self, group: str) -> Run:
         """The group's run, ready, started if there is none. Raises SandboxUnavailable."""
@@ -127,7 +148,7 @@ class Dispatcher:
                 raise SandboxUnavailable(self.holds.reasons[group])
             else:
                 with self._signals.subscribe() as news:
-                    self.wake(group)
+                    self._want(group)
                     if group not in self.active:
                         async for each in news:
                             if each.kind in ("run", "held") and each.group == group:
@@ -320,7 +341,7 @@ class Dispatcher:
 
     def _on_ready(self, run: Run) -> None:
         run.last_worked = self._clock.monotonic()
-        watch = Watch(run, self._clock, self._warm_seconds, self._kill, self.runs.freeze)
+        watch = Watch(run, self._clock, self._warm_seconds, self._kill, self.runs.freeze, self._wall_seconds)
         self._tasks.start_soon(watch.until_gone, name=f"watch {run.group}")
         self._signals.emit(News("run", group=run.group, data={"run": run.id, "state": "ready"}))
         self.holds.release(run.group)
@@ -382,7 +403,7 @@ class Dispatcher:
         self.tell(group, ended.session, ended.turn, ended.state)
         if ended.state == "queued":
             self.wake(group)
-        else:
+        elif ended.state != "held":
             self._recorder.soon(ended.turn)
 
     def tell(self, group: str, session: str, turn: int, state: str, more: dict[str, Any] | None = None) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawd.trust import Role
+from clawd.usage.budgets import BudgetSpent
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Row
@@ -38,14 +39,15 @@ class LiveTurn:
     taint: float = 1.0  # what it has fallen to, in the ledger too
     told: bool = False  # its person knows that a request was refused
     alarms: int = 0  # how often the owner was told of something worse
-    spent: str | None = None  # its last model call was refused, because this budget is spent
+    choice: str | None = None  # of engine, model and effort for it alone, JSON
+    spent: BudgetSpent | None = None  # its last model call was refused, because this budget is spent
 
     @classmethod
     def returning(cls, row: Row, now: float) -> LiveTurn:
         """A claimed turn after a restart of the daemon. Its worker had it, or asks for it once more."""
         held = row["id"], row["session"], row["attempt"], row["worker"]
         stopping = now if row["stop_requested"] else None
-        acts = {"role": Role(row["authority"]), "taint": row["taint"]}
+        acts = {"role": Role(row["authority"]), "taint": row["taint"], "choice": row["choice"]}
         return cls(*held, now, now + RETURN_S - LEASE_S, now, confirmed=True, stopping=stopping, **acts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -14,52 +15,70 @@ import anyio
 from clawd import faults
 from clawd.clock import Clock, moment_of, rfc3339
 from clawd.config.home import Home
-from clawd.ledger import deliveries, ends, turns
+from clawd.ids import is_job
+from clawd.ledger import deliveries, ends, steering, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.sessions.file import SessionFile
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
+from clawd.trust import Role
+from clawd.turns.jobs import Jobs
 
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
+LONGEST_NAME = 200  # characters of what an engine says of a model
 
 
 def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[Block]:
-    """The blocks of an ended turn: what was said to it, its steps, its answer or how else it ended.
+    """The blocks of an ended turn: what was said to it, its steps, with what joined it between them, its answer or how
+    else it ended.
 
     A turn that tries a failed one again brings only what is new: the failed one's record has the rest.
     """
     blocks = []
-    if turn["retry_of"] is None:
-        for wake in wakes:
-            text = "\n\n".join(part["text"] for part in wake["parts"])
-            blocks.append(Block("user", text, _moment(wake["at"])))
-    blocks.extend(
-        Block(
-            step["role"],
-            step.get("content") or "",
-            _moment(step.get("at")),
-            tuple(step.get("tool_calls") or ()),
-            step.get("tool_call_id"),
-        )
-        for step in steps[turn["base_steps"] :]
-    )
+    said = deque(wake for wake in wakes if not wake["recorded"])
+    for n, step in enumerate(steps[turn["base_steps"] :], turn["base_steps"]):
+        while said and said[0]["joined"] <= n:
+            blocks.append(_said(said.popleft()))
+        calls = tuple(step.get("tool_calls") or ())
+        at = _moment(step.get("at"))
+        blocks.append(Block(step["role"], step.get("content") or "", at, calls, step.get("tool_call_id")))
     ended = _moment(turn["ended_at"])
     blocks += [Block("tool", "[no result: the turn ended first]", ended, (), id) for id in _unanswered(steps)]
+    blocks += map(_said, said)
     if turn["state"] == "answered":
         final = json.loads(turn["final"])
         named = [f"[file: {name}]" for name in final["files"]]
         text = "\n\n".join(filter(None, [final["text"], *named]))
         if text:
-            blocks.append(Block("assistant", text, ended))
+            blocks.append(Block("assistant", text, ended, meta=_answered_by(turn["model"], final["notes"])))
     elif turn["state"] == "stopped":
-        blocks.append(Block("system", "[stopped by the person]", ended))
+        newer = turn["stop_requested"] == steering.NEWER
+        why = steering.STOPPED[steering.NEWER] if newer else "stopped by the person"
+        blocks.append(Block("system", f"[{why}]", ended))
     else:
         blocks.append(Block("system", f"[the turn failed: {turn['error']}]", ended))
     return blocks
+
+
+def _said(wake: dict[str, Any]) -> Block:
+    """A wake as it is kept: what does not come from the owner says from whom."""
+    text = "\n\n".join(part["text"] for part in wake["parts"])
+    meta = {} if wake["role"] == Role.OWNER else {"from": wake["role"]}
+    if meta and wake["sender"]:
+        meta["name"] = wake["sender"]
+    return Block("user", text, _moment(wake["at"]), meta=meta)
+
+
+def _answered_by(model: str | None, notes: dict[str, Any] | None) -> dict[str, Any]:
+    """Which model answered, and what it stood in for."""
+    meta = {"model": model} if model else {}
+    if isinstance(fallback := (notes or {}).get("fallback"), str):
+        meta["fallback"] = fallback[:LONGEST_NAME]
+    return meta
 
 
 def _unanswered(steps: list[dict[str, Any]]) -> list[str]:
@@ -81,10 +100,17 @@ class Recorder:
     """Writes ended turns. One at a time a session, in the order in which they ended."""
 
     def __init__(
-        self, home: Home, ledger: Ledger, clock: Clock, signals: Signals, tasks: Tasks, then: Callable[[str], None]
+        self,
+        home: Home,
+        ledger: Ledger,
+        clock: Clock,
+        signals: Signals,
+        tasks: Tasks,
+        jobs: Jobs,
+        then: Callable[[str], None],
     ) -> None:
         self._home, self._ledger, self._clock, self._signals = home, ledger, clock, signals
-        self._tasks, self._then = tasks, then
+        self._tasks, self._jobs, self._then = tasks, jobs, then
         self._locks = KeyedLocks()
         self._failures = True  # since before the start, perhaps
 
@@ -114,19 +140,34 @@ class Recorder:
 
     async def record(self, turn: int, *, redo: bool) -> tuple[Row, bool]:
         """Append the turn's blocks durably, then say so in the ledger; gives the turn, and whether its group has
-        another that may be claimed now. Raises StorageError or OSError; then try again with `redo`."""
+        another that may be claimed now. Raises StorageError or OSError; then try again with `redo`. A job has no
+        file: its room hears how it ended."""
 
-        def read(tx: Transaction) -> tuple[Row, Path, list[Block]]:
+        def read(tx: Transaction) -> tuple[Row, Path | None, list[Block]]:
             row = turns.get(tx, turn)
+            if is_job(row["session"]):
+                return row, None, []
             return row, self._file(tx, row["session"]), blocks_of(row, turns.wakes(tx, turn), turns.steps(tx, turn))
 
         row, path, blocks = await self._ledger.do(read)
+        if path is None:
+            return row, await self._end_job(row)
         async with self._locks.hold(row["session"]):
             file = SessionFile(path, row["session"])
             await anyio.to_thread.run_sync(lambda: file.append(blocks, turn, redo))
             faults.passing("appended")
             more = await self._ledger.do(lambda tx: ends.recorded(tx, turn, rfc3339(self._clock.now())))
         return row, more
+
+    async def _end_job(self, row: Row) -> bool:
+        def end(tx: Transaction) -> tuple[str | None, bool]:
+            told = self._jobs.ended(tx, row["id"]) if row["recorded_at"] is None else None
+            return told, ends.recorded(tx, row["id"], rfc3339(self._clock.now()))
+
+        told, more = await self._ledger.do(end)
+        if told is not None:
+            self._signals.emit(News("trouble", group=row["grp"], data={"what": told}))
+        return more
 
     def _file(self, tx: Transaction, session: str) -> Path:
         place = tx.one("SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session)

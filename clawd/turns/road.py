@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from clawd import faults
 from clawd.gateway.caller import TOKEN, Road
+from clawd.ids import is_job
 from clawd.ledger import turns
 from clawd.ledger.db import Ledger
 from clawd.log import redactor
@@ -20,6 +21,7 @@ from clawd.signals import News, Signals
 from clawd.tasks import Tasks
 from clawd.trust import lowest
 from clawd.turns.run import Run
+from clawd.usage.budgets import BudgetSpent
 
 MOST_ALARMS = 5
 LONGEST_SENTENCE = 500  # characters of what a person is told of a request
@@ -66,12 +68,13 @@ class RunCaller:
         roles = [each.role for each in run.acting]
         if not roles or run.killed or run.gone.is_set():
             return None
-        return Road(lowest(roles), next(iter(run.live)) if len(roles) == 1 and run.live else None)
+        jobs = not run.commands and all(is_job(live.session) for live in run.live.values())
+        return Road(lowest(roles), next(iter(run.live)) if len(roles) == 1 and run.live else None, jobs)
 
     def turn_of(self, session: str) -> int | None:
         return next((live.turn for live in self._run.live.values() if live.session == session), None)
 
-    def spent(self, turn: int | None, reason: str) -> None:
+    def spent(self, turn: int | None, reason: BudgetSpent) -> None:
         for live in self._run.live.values():
             if turn in (None, live.turn):
                 live.spent = reason

@@ -35,8 +35,10 @@ class Watch:
         warm_seconds: Callable[[str], float],
         kill: Callable[[Run], Awaitable[None]],
         freeze: Callable[[Run], Awaitable[None]],
+        wall_seconds: Callable[[str], float] = lambda group: leases.WALL_S,
     ) -> None:
         self._run, self._clock, self._warm_seconds = run, clock, warm_seconds
+        self._wall_seconds = wall_seconds
         self._kill, self._freeze = kill, freeze
         self._work_full = True  # work/ was over its limit at the last look, or nobody looked yet
         self._work_allowed: tuple[int, int] | None = None  # bytes and files over the limit that were found so
@@ -96,7 +98,7 @@ class Watch:
 
     def _judge(self, live: LiveTurn, now: float) -> bool:
         """Do what a live turn is due, but for the last: whether its sandbox must end."""
-        verdict = leases.verdict(live, now)
+        verdict = leases.verdict(live, now, self._wall_seconds(self._run.group))
         if verdict == "unconfirmed":
             self._run.nudge()
         elif verdict == "late":

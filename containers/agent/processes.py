@@ -3,7 +3,10 @@
 The runner is a subreaper, so whatever a command leaves behind (double fork, setsid, closed descriptors)
 becomes the runner's own child: its descendants are everything that ever was started. A turn's are told from
 another's by the command that the runner started, or for an orphan by the tag in its environment; an orphan
-without one belongs to nobody and goes at once. Nothing outside the runner's descendants is ever touched."""
+without one belongs to nobody and goes at once. Nothing outside the runner's descendants is ever touched.
+
+A kept process (an engine that stays between turns) outlives a sweep, and nothing below it does: what it started
+belongs to the turn that it serves now, also what carries the tag of the turn that it was started in."""
 
 from __future__ import annotations
 
@@ -71,9 +74,11 @@ def doomed(
     tag: Callable[[int], int | None],
     turn: int,
     others: AbstractSet[int],
+    kept: AbstractSet[int] = frozenset(),
 ) -> set[int]:
     """The processes that must end with `turn` while `others` are live: every descendant of the runner that
-    belongs to no other live turn. `started` gives the turn of each command that the runner itself started."""
+    belongs to no other live turn, but for those in `kept`. `started` gives the turn of each command that the runner
+    itself started."""
     children: dict[int, list[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -88,7 +93,7 @@ def doomed(
     ending: set[int] = set()
     for child in children.get(runner, ()):
         family = below(child)
-        if child == forwarder:
+        if child == forwarder or (child in kept and started.get(child) not in others):
             ending.update(family[1:])
         elif not others or (started.get(child) or tag(child)) not in others:
             ending.update(family)
@@ -105,18 +110,22 @@ class Processes:
         self._runner = os.getpid()
         self._forwarder = forwarder
         self._started: dict[int, int] = {}
+        self._kept: dict[int, int] = {}  # pid → the turn that it was started in, which its children are tagged with
         self._lock = threading.Lock()
 
-    def start(self, turn: int, argv: list[str], directory: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        """A command in a session of its own, tagged, its output on one pipe. Raises OSError."""
+    def start(
+        self, turn: int, argv: list[str], directory: str, environment: dict[str, str], *, talks: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """A command in a session of its own, tagged, its output on one pipe; one that `talks` is written to, and has
+        its errors apart. Raises OSError."""
         import subprocess
 
         with self._lock:
             process = subprocess.Popen(
                 argv,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.PIPE if talks else subprocess.STDOUT,
                 cwd=directory,
                 env={**environment, TAG: str(turn)},
                 start_new_session=True,
@@ -129,7 +138,23 @@ class Processes:
         code = process.wait()
         with self._lock:
             self._started.pop(process.pid, None)
+            self._kept.pop(process.pid, None)
         return code
+
+    def keep(self, pid: int) -> None:
+        """Spare a started process when its turn ends. It is ended by whoever started it."""
+        with self._lock:
+            self._kept[pid] = self._started[pid]
+
+    def lend(self, pid: int, turn: int) -> None:
+        """A kept process serves `turn` from now on."""
+        with self._lock:
+            self._started[pid] = turn
+
+    def _owner(self, pid: int) -> int | None:
+        """The turn that a process belongs to by its tag."""
+        tag = tag_of(pid)
+        return next((self._started[kept] for kept, born in self._kept.items() if born == tag), tag)
 
     def kill(self, turn: int) -> None:
         """End the process groups of the commands that a turn runs just now."""
@@ -162,7 +187,9 @@ class Processes:
         """Kill and reap; whether anything was still alive."""
         with self._lock:
             table = scan()
-            ending = doomed(table, self._runner, self._forwarder, self._started, tag_of, turn, others)
+            ending = doomed(
+                table, self._runner, self._forwarder, self._started, self._owner, turn, others, self._kept.keys()
+            )
             living = False
             ours = table[self._runner].group
             for pid in ending:
@@ -173,7 +200,7 @@ class Processes:
                     continue
                 living = True
                 # A whole group dies at once, however fast it forks; a group never spans two sessions.
-                if process.group != ours:
+                if process.group != ours and process.group not in self._kept:
                     kill_group(process.group)
                 kill(pid)
         return living

@@ -30,6 +30,8 @@ STEP = "/host/v1/turn/{turn}/step"
 EVENTS = "/host/v1/turn/{turn}/events"
 FINAL = "/host/v1/turn/{turn}/final"
 TOOL = "/host/v1/tools/{name}"
+MCP = "/mcp"
+SESSION = "X-Clawd-Session"  # a header: whose turn it is, for a process that does not know the turn's number
 
 # What each request's body holds, and its queries; `attempt` and `worker` are the fence of a turn.
 BODIES = {
@@ -52,7 +54,7 @@ ANSWERS = {
 }
 EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
-STOP, SHUTDOWN = "stop", "shutdown"
+STOP, SHUTDOWN, STEER = "stop", "shutdown", "steer"
 
 # A run's token, whichever. No text that is kept has one: in a conversation it would go to a model, and a token in a
 # body is for the gateway a placeholder that somebody carries off.

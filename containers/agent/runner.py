@@ -16,7 +16,7 @@ from contextlib import suppress
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from agent import forwarder, kernel, protocol  # noqa: E402
-from agent.engines import engine  # noqa: E402
+from agent.engines import ENGINES, engine  # noqa: E402
 from agent.processes import Processes  # noqa: E402
 from agent.turn import Answer, GivenUp, Place, Stopped, Turn  # noqa: E402
 
@@ -157,7 +157,7 @@ class Runner:
         try:
             respond = engine(name)
             if respond is None:
-                return Answer(error=f"The engine {name!r} is not built yet; set [model] engine to offline or scripted.")
+                return Answer(error=f"There is no engine {name!r}; there are {', '.join(ENGINES)}.")
             return respond(turn)
         except Stopped:
             return Answer(stop_reason="stopped")
@@ -193,6 +193,13 @@ def end(message: str, code: int = 1) -> None:
     os._exit(code)
 
 
+def preload(name: str) -> None:
+    """Import what a first turn needs, while the daemon is asked."""
+    from agent import tools  # noqa: F401
+
+    engine(name)
+
+
 def main(arguments: list[str]) -> None:
     settings = {"--socket": protocol.SOCKET, "--group": "/group", "--port": str(protocol.FORWARDED_PORT)}
     for at in range(0, len(arguments), 2):  # for tests: in a sandbox there are none
@@ -202,6 +209,7 @@ def main(arguments: list[str]) -> None:
     kernel.adopt_orphans()
     forwarding = forwarder.fork(forwarder.listen(int(settings["--port"])), path)
     client = protocol.Client(path)
+    threading.Thread(target=preload, args=(os.environ.get("CLAWD_ENGINE") or "offline",), daemon=True).start()
     greeting = {"schema": protocol.SCHEMA, "version": protocol.VERSION, "pid": os.getpid()}
     greeting["engine"] = os.environ.get("CLAWD_ENGINE") or "offline"
     try:
@@ -209,7 +217,7 @@ def main(arguments: list[str]) -> None:
     except (protocol.NoDaemon, protocol.Refused) as error:
         end(f"clawd runner: {error}")
     client.close()
-    place = Place(settings["--group"], welcome["token"], welcome["clock"])
+    place = Place(settings["--group"], welcome["token"], welcome["clock"], int(settings["--port"]), path)
     Runner(path, place, Processes(forwarding)).run(welcome["limits"]["parallel"])
 
 

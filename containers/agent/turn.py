@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 import time
+from contextlib import suppress
 
 from agent import protocol
+from agent.calls import Call, as_step, batch_of, side_by_side
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +24,14 @@ if TYPE_CHECKING:
 
 _DELTA = 6000  # characters in one event; a call takes 64 KiB
 SAME_CALLS = 3  # in a row with the same arguments: the last one is not run
+LIMITS = {
+    "steps": 50,
+    "wall_s": 900,
+    "tool_s": 120,
+    "output_bytes": protocol.OUTPUT_BYTES,
+    "final_bytes": protocol.TEXT_BYTES,
+    "retries": 5,
+}
 CUT = "\n[… cut: longer than an answer may be …]"
 
 
@@ -33,13 +44,23 @@ class GivenUp(Exception):
 
 
 class Place:
-    """Where a runner works: its directories and the token that its children carry."""
+    """Where a runner works: its directories, the token that its children carry, where they find the gateway, and the
+    run's socket."""
 
-    def __init__(self, group: str, token: str, clock: str) -> None:
+    def __init__(
+        self,
+        group: str,
+        token: str,
+        clock: str,
+        port: int = protocol.FORWARDED_PORT,
+        socket: str = protocol.SOCKET,
+    ) -> None:
         self.group = group
         self.work = os.path.join(group, "work")
         self.token = token
         self.clock = clock
+        self.gateway = f"http://127.0.0.1:{port}"
+        self.socket = socket
 
 
 class Answer:
@@ -53,7 +74,8 @@ class Answer:
 
 
 class Turn:
-    """A claimed turn. Used by its worker's thread; only `interrupt` and `beat` are called from others."""
+    """A claimed turn. Used by its worker's thread; only `interrupt` and `beat` are called from others. `steps` are
+    all its messages so far, `wakes` all that it was given; `joined` of a wake is the step before which it came."""
 
     def __init__(
         self, client: protocol.Client, offer: dict[str, Any], worker: int, processes: Processes, place: Place
@@ -61,23 +83,28 @@ class Turn:
         self.id: int = offer["turn"]
         self.wakes: list[dict[str, Any]] = offer["wakes"]
         self.context: dict[str, Any] = offer["context"]
+        self.limits: dict[str, Any] = {**LIMITS, **offer.get("limits", {})}
+        self.steps: list[dict[str, Any]] = list(offer["steps"])
         self.place = place
         self.processes = processes
         self.used_processes = False
         self.ended: str | None = None  # why it was interrupted
         self._client = client
         self._fence = {"schema": protocol.SCHEMA, "attempt": offer["attempt"], "worker": worker}
-        self._given: list[dict[str, Any]] = offer["steps"]
+        self._given = len(self.steps)
+        self._shown = len(self.wakes)
         self._offset = offset_of(self.context.get("time") or place.clock)
         self._at = 0  # the next step's number
         self._calls = 0
         self._rounds = 0
-        self._most_rounds = int(offer.get("limits", {}).get("steps", 50))
+        # A little less than the daemon's own time: the sentence of the agent comes first.
+        self._deadline = time.monotonic() + 0.98 * self.limits["wall_s"]
         self._last = ("", 0)  # the newest call, and how often it was made in a row
         self._same: dict[str, int] = {}  # how often a host tool was called with equal arguments
         self._events: list[dict[str, str]] = []
         self._confirmed = False
         self._interrupted = threading.Event()
+        self._open: set[Any] = set()  # connections of calls that may take long
 
     # ---- being ended
 
@@ -86,10 +113,33 @@ class Turn:
         self.ended = self.ended or why
         self._interrupted.set()
         self.processes.kill(self.id)
+        for connection in list(self._open):
+            shut(connection)
+
+    def opened(self, connection: Any) -> None:
+        """A socket that a call waits at: an interrupt shuts it down. `closed` says that the call is over."""
+        self._open.add(connection)
+        if self._interrupted.is_set():
+            shut(connection)
+
+    def closed(self, connection: Any) -> None:
+        self._open.discard(connection)
 
     def check(self) -> None:
         if self._interrupted.is_set():
             raise Stopped(self.ended)
+
+    def left(self) -> float:
+        """Seconds until the turn has worked for as long as it may."""
+        return self._deadline - time.monotonic()
+
+    def within_limits(self) -> None:
+        """Before each call of a model. Raises GivenUp and Stopped."""
+        self.check()
+        if self._rounds >= self.limits["steps"]:
+            raise GivenUp(f"The agent took {self._rounds} steps and did not come to an end.")
+        if self.left() <= 0:
+            raise GivenUp(f"The agent worked for {self.limits['wall_s'] / 60:g} minutes and did not come to an end.")
 
     def pause(self, seconds: float) -> None:
         """Wait, unless the turn is stopped."""
@@ -97,14 +147,14 @@ class Turn:
         self._interrupted.wait(seconds)
         self.check()
 
-    def start(self, argv: list[str]) -> Any:
-        """A command of this turn, in `work/`. Raises OSError."""
+    def start(self, argv: list[str], directory: str = "", more: dict[str, str] | None = None, **how: Any) -> Any:
+        """A command of this turn, in `work/` unless another directory is named. Raises OSError."""
         self.check()
         self.used_processes = True
         token, road = self.place.token, self.context.get("environment") or {}
         road = {name: value.replace("{token}", token) for name, value in road.items()}
-        environment = {**os.environ, **road, "CLAWD_TOKEN": token}
-        process = self.processes.start(self.id, argv, self.place.work, environment)
+        environment = {**os.environ, **road, "CLAWD_TOKEN": token, **(more or {})}
+        process = self.processes.start(self.id, argv, directory or self.place.work, environment, **how)
         if self._interrupted.is_set():  # it was started while the stop arrived
             self.processes.kill(self.id)
         return process
@@ -128,9 +178,36 @@ class Turn:
             self._confirmed = True
             del self._events[:count]
 
+    def renew(self) -> None:
+        """Renew the lease, and wait out a daemon that is away. Raises LeaseLost and NoDaemon."""
+        self.beat(self._client)
+        self._confirmed = True
+
     def beat(self, client: protocol.Client) -> None:
         """Renew the lease, from the heart's own thread."""
         self._post_events(client, [])
+
+    def more(self) -> bool:
+        """At a tool boundary and before the final: take in wakes that came meanwhile, and hear of a stop. Whether
+        there are new wakes; they count as shown from `showing` on. Raises Stopped."""
+        if self.replaying():
+            return False
+        query = f"attempt={self._fence['attempt']}&worker={self._fence['worker']}"
+        answer = self._client.call("GET", f"{protocol.MORE.format(turn=self.id)}?{query}") or {}
+        known = {wake["id"] for wake in self.wakes}
+        for news in answer.get("control", ()):
+            if news.get("action") != protocol.STEER:
+                self.interrupt(news.get("action"))
+            for wake in news.get("wakes") or ():
+                if wake["id"] not in known:
+                    known.add(wake["id"])
+                    self.wakes.append({**wake, "joined": self._at})
+        self.check()
+        return len(self.wakes) > self._shown
+
+    def showing(self) -> None:
+        """The engine has seen every wake that is here."""
+        self._shown = len(self.wakes)
 
     def _post_events(self, client: protocol.Client, events: list[dict[str, str]]) -> None:
         client.call("POST", protocol.EVENTS.format(turn=self.id), {**self._fence, "events": events})
@@ -138,12 +215,12 @@ class Turn:
     def final(self, answer: Answer) -> None:
         body = {
             **self._fence,
-            "text": cut_text(answer.text),
+            "text": cut_text(answer.text, self.limits["final_bytes"]),
             "files": [],
             "usage": None,
             "stop_reason": answer.stop_reason,
             "error": answer.error,
-            "shown": [wake["id"] for wake in self.wakes],
+            "shown": self._seen(),
             "model": None,
             "notes": None,
             **answer.more,
@@ -152,45 +229,62 @@ class Turn:
 
     # ---- rounds
 
-    def round(self, text: str, calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
-        """Say `text` and call tools: durable before they run, each result after. Gives the results' texts."""
-        from agent import tools
-
-        if self._rounds == self._most_rounds:
-            raise GivenUp(f"The agent took {self._rounds} steps and did not come to an end.")
+    def round(self, text: str, calls: list[tuple[str, Any]], streamed: bool = False) -> list[str]:
+        """Say `text` (unless it was `streamed`) and call tools: durable before they run, each result after. A call is
+        (name, arguments), an object or the text that should be one. Gives the results' texts. While an earlier attempt
+        came further, its round is taken instead, and what it left open is done."""
+        if self._rounds == self.limits["steps"]:
+            self.within_limits()
         self._rounds += 1
         message = self._replayed()
         resumed = message is not None
         if message is None:
-            message = {"role": "assistant", "content": cut_text(text), "tool_calls": [], "at": self.now()}
-            for number, (name, arguments) in enumerate(calls, self._calls):
-                function = {"name": name, "arguments": json.dumps(arguments)}
-                message["tool_calls"].append(
-                    {"id": f"call_{self.id}_{number}", "type": "function", "function": function}
-                )
-            self.say(text)
+            message = {"role": "assistant", "content": cut_text(text), "at": self.now()}
+            if calls:
+                message["tool_calls"] = as_step(calls, self.id, self._calls)
+            if not streamed:
+                self.say(text)
             self.flush()
             self._step(message)
+        return self._results([Call(call, self) for call in message.get("tool_calls") or ()], resumed)
+
+    def _results(self, calls: list[Call], resumed: bool) -> list[str]:
+        """The result of each call, in order: as an earlier attempt has it, else run now."""
+        self._calls += len(calls)
         results = []
-        for call in message["tool_calls"]:
-            self._calls += 1
-            name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
-            nth = self._count(name, arguments)
-            if self._last[1] == SAME_CALLS:
-                raise GivenUp(f"The agent called {name} {SAME_CALLS} times in a row with the same arguments.")
-            result = self._replayed()
-            if result is None:
-                self.check()
-                self._events.append({"type": "tool", "name": name[:200], "phase": "start"})
-                self.flush()
-                content = protocol.hidden(tools.run(self, name, arguments, nth, resumed))
-                self._events.append({"type": "tool", "name": name[:200], "phase": "end"})
-                self.check()
-                resumed = False
-                result = {"role": "tool", "tool_call_id": call["id"], "content": content, "at": self.now()}
-                self._step(result)
-            results.append(str(result["content"]))
+        while len(results) < len(calls):
+            given = self._replayed()
+            if given is not None:
+                results.append(str(given["content"]))
+                continue
+            self.check()
+            batch = batch_of(calls[len(results) :])
+            self._events += [{"type": "tool", "name": call.name, "phase": "start"} for call in batch]
+            self.flush()
+            contents = side_by_side([call.bound(self, resumed) for call in batch])
+            self._events += [{"type": "tool", "name": call.name, "phase": "end"} for call in batch]
+            self.check()
+            resumed = False
+            for call, content in zip(batch, contents):
+                content = protocol.hidden(content)
+                self._step({"role": "tool", "tool_call_id": call.id, "content": content, "at": self.now()})
+                results.append(content)
         return results
+
+    # ---- for engines that run their own tools
+
+    @property
+    def given(self) -> list[dict[str, Any]]:
+        """The steps of earlier attempts."""
+        return self.steps[: self._given]
+
+    def post(self, message: dict[str, Any]) -> None:
+        """A step that the engine made by itself, after those that were given."""
+        self._at = max(self._at, self._given)
+        self._step(message)
+
+    def tool_event(self, name: str, phase: str) -> None:
+        self._events.append({"type": "tool", "name": name[:200], "phase": phase})
 
     def host_tool(self, name: str, arguments: dict[str, Any], nth: int) -> str:
         """Call a tool of the daemon; a refusal is a sentence too."""
@@ -209,39 +303,53 @@ class Turn:
 
     def replaying(self) -> bool:
         """Whether an earlier attempt came further than this one has."""
-        return self._at < len(self._given)
+        return self._at < self._given
 
     def now(self) -> str:
         """RFC 3339, in the offset of the group's own time."""
         return rfc3339(time.time(), self._offset)
+
+    def count(self, name: str, arguments: str) -> int:
+        """How many equal calls came before this one. Raises GivenUp at the third in a row."""
+        key = f"{name} {arguments}"
+        self._last = (key, self._last[1] + 1 if key == self._last[0] else 1)
+        if self._last[1] == SAME_CALLS:
+            raise GivenUp(f"The agent called {name} {SAME_CALLS} times in a row with the same arguments.")
+        self._same[key] = self._same.get(key, -1) + 1
+        return self._same[key]
 
     def _replayed(self) -> dict[str, Any] | None:
         """The next of the given steps, if an earlier attempt came so far."""
         if not self.replaying():
             return None
         self._at += 1
-        return self._given[self._at - 1]
+        return self.steps[self._at - 1]
 
     def _step(self, message: dict[str, Any]) -> None:
-        shown = [wake["id"] for wake in self.wakes]
-        body = {**self._fence, "n": self._at, "message": message, "shown": shown}
+        body = {**self._fence, "n": self._at, "message": message, "shown": self._seen()}
         self._client.call("POST", protocol.STEP.format(turn=self.id), body)
+        self.steps.append(message)
         self._at += 1
+        for wake in self.wakes[self._shown :]:  # it has not been shown, so it comes after this
+            wake["joined"] = self._at
 
-    def _count(self, name: str, arguments: dict[str, Any]) -> int:
-        key = name + json.dumps(arguments, sort_keys=True)
-        self._last = (key, self._last[1] + 1 if key == self._last[0] else 1)
-        self._same[key] = self._same.get(key, -1) + 1
-        return self._same[key]
+    def _seen(self) -> list[int]:
+        return [wake["id"] for wake in self.wakes[: self._shown]]
 
 
-def cut_text(text: str) -> str:
-    """At most what an answer may hold, in whole characters."""
+def shut(connection: Any) -> None:
+    """End a connection that another thread reads."""
+    with suppress(OSError):  # it has ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def cut_text(text: str, limit: int = protocol.TEXT_BYTES) -> str:
+    """At most what an answer may hold (`limit` bytes), in whole characters."""
     text = protocol.clean(text)
     data = text.encode()
-    if len(data) <= protocol.TEXT_BYTES:
+    if len(data) <= limit:
         return text
-    return data[: protocol.TEXT_BYTES - len(CUT.encode())].decode("utf-8", "ignore") + CUT
+    return data[: max(0, limit - len(CUT.encode()))].decode("utf-8", "ignore") + CUT
 
 
 def offset_of(clock: str) -> int:

@@ -24,6 +24,12 @@ class StandInTurn:
         self.rounds.append((text, calls))
         return [self.results.pop(0) if self.results else "ok" for _ in calls]
 
+    def more(self) -> bool:
+        return False
+
+    def showing(self) -> None:
+        pass
+
     def replaying(self) -> bool:
         return False
 

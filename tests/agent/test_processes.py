@@ -40,3 +40,18 @@ def test_doomed(turn: int, others: AbstractSet[int], ending: set[int]) -> None:
     table = {pid: Process(pid, parent, pid, "S") for pid, (parent, _) in TREE.items()}
     started = {20: 1, 30: 2}
     assert doomed(table, RUNNER, FORWARDER, started, lambda pid: TREE[pid][1], turn, others) == ending
+
+
+@pytest.mark.parametrize(
+    ("serves", "turn", "others", "ending"),
+    [
+        (1, 1, {2}, {12, 21, 40, 42, 43, 32}),  # its turn ends: what it started goes, it stays
+        (1, 1, set(), {12, 21, 30, 31, 32, 40, 41, 42, 43}),
+        (1, 2, {1}, {12, 30, 31, 32, 41, 42, 43}),  # another's turn ends: what it started for its own goes on
+        (0, 2, set(), {12, 21, 30, 31, 32, 40, 41, 42, 43}),  # between turns it has nothing
+    ],
+)
+def test_a_kept_engine_stays(serves: int, turn: int, others: AbstractSet[int], ending: set[int]) -> None:
+    table = {pid: Process(pid, parent, pid, "S") for pid, (parent, _) in TREE.items()}
+    started = {20: serves, 30: 2}
+    assert doomed(table, RUNNER, FORWARDER, started, lambda pid: TREE[pid][1], turn, others, {20}) == ending

@@ -12,7 +12,7 @@ from clawd.config.group import GroupConfig, not_built
 from clawd.config.home import Home
 from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged, parse_group
 from clawd.config.places import line_of
-from clawd.config.schema import Config, ModelTable
+from clawd.config.schema import Config
 from clawd.errors import ConfigError, NotFound
 from clawd.resources import shipped
 
@@ -44,6 +44,13 @@ effort = "low"
 fallbacks = ["n"]
 script = "s.json"
 agent = "codex"
+[limits]
+steps = 3
+wall_minutes = 0.5
+tool_s = 9
+output_bytes = "2k"
+final_bytes = 2000
+retries = 0
 [services.anthropic]
 base_url = "https://x"
 credential = "${env:KEY}"
@@ -154,6 +161,8 @@ script = "s.json"
 recall_k = 1
 [budget]
 usd_per_day = 0.5
+[limits]
+steps = 4
 """
 
 
@@ -183,7 +192,8 @@ def test_every_table_of_the_contract_is_read(home: Home) -> None:
     ]
     assert "[budget]" in not_built(config) and "[watch]" in not_built(group)
     assert not {"[services]", "[grants]", "[mounts]"} & {*not_built(config), *not_built(group)}
-    assert '[model] engine = "chat"' in not_built(Config(model=ModelTable(engine="chat")))
+    limits = merged(config, group).limits
+    assert (limits.steps, limits.wall_minutes, limits.output_bytes, limits.retries) == (4, 0.5, 2048, 0)
     assert not_built(Config()) == not_built(GroupConfig()) == []
 
 

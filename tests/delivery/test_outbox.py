@@ -122,6 +122,37 @@ async def test_rows_that_a_crash_left_in_sending_are_decided(ledger: Ledger) -> 
     assert [each.repeat for each in platform.stored] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("trouble", "found", "state"),
+    [
+        (None, "pending", "sent"),
+        (NotSent("429", 3600), "pending", "failed"),
+        (SendRefused("no such message"), "pending", "failed"),
+        (Unsure("reset"), "pending", "failed"),
+        (RuntimeError("a defect of the adapter"), "pending", "failed"),
+        (None, "sending", "failed"),  # since before a crash
+        (None, "unknown", "failed"),
+    ],
+)
+async def test_a_reaction_is_tried_once_and_nothing_waits_for_it(
+    ledger: Ledger, trouble: Exception | None, found: str, state: str
+) -> None:
+    prepare(ledger, [])
+
+    def react(tx: Transaction) -> None:
+        to: dict[str, Any] = {"session": "s", "now": NOW, "limit": 4000}
+        [id] = deliveries.enqueue(tx, TO, kind="reaction", text="👍", target="m7", **to)
+        deliveries.enqueue(tx, TO, kind="text", text="behind it", **to)
+        tx.execute("UPDATE delivery SET state = ? WHERE id = ?", found, id)
+
+    ledger.tx(react)
+    platform = Platform([trouble] if trouble else [])
+    assert await run(ledger, platform) == [state, "sent"]
+    assert [(each.kind, each.target) for each in platform.stored] == [("reaction", "m7")] * (state == "sent") + [
+        ("text", None)
+    ]
+
+
 async def test_a_send_that_fails_for_good_is_told_at_the_owners_terminal(ledger: Ledger) -> None:
     prepare(ledger, ["a"])
     assert await run(ledger, Platform([SendRefused("chat gone")])) == ["failed"]

@@ -19,6 +19,7 @@ import anyio
 import pytest
 from aiohttp import web
 
+from clawd.clock import SystemClock
 from clawd.files import Blobs
 from clawd.host.server import HostServer
 from clawd.host.tools import ToolContext, built_in
@@ -121,11 +122,13 @@ class Stage:
             text: str,
             blob: str | None = None,
             name: str | None = None,
+            **more: object,
         ) -> None:
             self.sent.append((kind, text, blob, name))
 
         def context(lease: Lease) -> ToolContext:
-            return ToolContext(lease, self.work, Blobs(self.root / "blobs"), enqueue, 1 << 20)
+            blobs = Blobs(self.root / "blobs")
+            return ToolContext(lease, self.work, blobs, enqueue, SystemClock(), lambda: None, 1 << 20)
 
         def second_hello() -> None:
             self.second_hellos += 1

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from clawd.errors import LeaseLost
-from clawd.turns.desk import Control, Final, Lease, Offer, ToolCall
+from clawd.turns.desk import Control, Effect, Final, Lease, Offer, ToolCall
 
 TOKEN = "the-token"
 
@@ -35,7 +35,9 @@ class MemoryDesk:
     def __init__(self, parallel: int = 4) -> None:
         self.parallel = parallel
         self.turns: dict[int, HeldTurn] = {}
-        self.effects: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self.effects: dict[tuple[Any, ...], Effect] = {}
+        self.given: set[int] = set()  # effects of which somebody surely knows
+        self.slowly: anyio.Event | None = None  # what an effect that is done waits for before it is told of
         self.hellos: list[tuple[int, int]] = []
         self.polls = 0
         self.calls: list[str] = []
@@ -137,16 +139,29 @@ class MemoryDesk:
         self.calls.append("events")
         self.changed()
 
-    async def effect_result(self, call: ToolCall) -> dict[str, Any] | None:
+    async def effect_result(self, call: ToolCall) -> Effect | None:
         self._held(call.lease)
-        return self.effects.get(_key(call))
+        return self.effects.get(self._key(call))
 
-    async def effect(self, call: ToolCall, act: Callable[[Any, int], dict[str, Any]]) -> dict[str, Any]:
+    async def effect(self, call: ToolCall, act: Callable[[Any, int], dict[str, Any]]) -> Effect:
         self._held(call.lease)
-        if _key(call) not in self.effects:
-            self.effects[_key(call)] = act(None, len(self.effects) + 1)
+        key = self._key(call)
+        if key not in self.effects:
+            number = len(self.effects) + 1
+            self.effects[key] = Effect(act(None, number), number)
         self.changed()
-        return self.effects[_key(call)]
+        if self.slowly is not None:
+            await self.slowly.wait()
+        return self.effects[key]
+
+    async def acknowledge(self, lease: Lease, effect: int) -> None:
+        self.given.add(effect)
+        self.changed()
+
+    def _key(self, call: ToolCall) -> tuple[Any, ...]:
+        content = call.lease.turn, call.tool, str(sorted(call.arguments.items()))
+        equal = [each for key, each in self.effects.items() if key[:3] == content and each.id in self.given]
+        return *content, len(equal) if call.nth is None else call.nth
 
     async def final(self, lease: Lease, final: Final) -> None:
         turn = self.turns.get(lease.turn)
@@ -164,7 +179,3 @@ class MemoryDesk:
         if turn is None or turn.lease != lease or turn.final is not None:
             raise LeaseLost("this attempt no longer holds its turn")
         return turn
-
-
-def _key(call: ToolCall) -> tuple[Any, ...]:
-    return call.lease.turn, call.tool, str(sorted(call.arguments.items())), call.nth

@@ -24,6 +24,7 @@ def test_paths_and_limits_are_those_of_the_protocol() -> None:
     protocol = definition()
     assert (bodies.HELLO, bodies.TURN, bodies.CONTROL) == (protocol.HELLO, protocol.TURN, protocol.CONTROL)
     assert bodies.TOOLS + "{name}" == protocol.TOOL
+    assert (bodies.MCP, bodies.SESSION) == (protocol.MCP, protocol.SESSION)
     for path, verb in ((protocol.MORE, "more"), (protocol.STEP, "step"), (protocol.FINAL, "final")):
         assert path == f"{bodies.TURN}/{{turn}}/{verb}"
     for name in (

@@ -228,9 +228,9 @@ async def test_an_engine_that_fails_or_is_missing_leaves_the_worker_alive(stage:
     async with stage.server():
         stage.runner()
         broken = stage.desk.script({"text": "x"}, ordinal="not a number")
-        missing = stage.desk.submit("hi", engine="messages")
+        missing = stage.desk.submit("hi", engine="oracle")
         assert "failed (TypeError)" in str((await stage.desk.done(broken)).error)
-        assert "not built yet" in str((await stage.desk.done(missing)).error)
+        assert "There is no engine 'oracle'; there are offline," in str((await stage.desk.done(missing)).error)
         assert (await stage.desk.done(stage.desk.submit("say on"))).text == "on"
 
 

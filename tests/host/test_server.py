@@ -314,24 +314,6 @@ async def test_equal_calls_are_told_apart_by_their_number(stage: Stage) -> None:
         assert await code(stage, "POST", TARGET, stale, headers=BEARER) == (409, "lease_lost")
 
 
-async def test_another_process_of_the_sandbox_uses_the_live_turn(stage: Stage) -> None:
-    async with stage.server():
-        turn = await live(stage)
-        for named in ({}, {"turn": turn.id}):
-            data = json.dumps({**SEND, **named, "nth": len(stage.sent)}).encode()
-            head = f"POST {TARGET} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
-            request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
-            answer = await anyio.to_thread.run_sync(elsewhere, stage, request)
-            assert answer.startswith(b"HTTP/1.1 200")
-        assert len(stage.sent) == 2
-        stage.desk.submit("another")
-        await ask(stage, "GET", "/host/v1/turn?wait=1&worker=1")
-        assert await code(stage, "POST", TARGET, SEND, headers=BEARER) == (
-            403,
-            "no_turn",
-        )  # which of the two?
-
-
 async def test_a_tool_refuses_in_sentences(stage: Stage) -> None:
     async with stage.server():
         await live(stage)
@@ -347,16 +329,6 @@ async def test_a_tool_refuses_in_sentences(stage: Stage) -> None:
         assert await call("send_file", {"path": "../../secret"}) == (422, "refused")
         assert await call("send_file", {"path": "missing"}) == (422, "refused")
         assert stage.sent == []
-
-
-async def test_a_repeated_call_gets_its_first_result_though_the_file_is_gone(stage: Stage) -> None:
-    async with stage.server():
-        await live(stage)
-        (stage.work / "a.txt").write_text("hello")
-        body = {"schema": 1, "arguments": {"path": "a.txt"}}
-        first = await ask(stage, "POST", "/host/v1/tools/send_file", body, BEARER)
-        (stage.work / "a.txt").unlink()
-        assert first[0] == 200 and await ask(stage, "POST", "/host/v1/tools/send_file", body, BEARER) == first
 
 
 async def test_calls_are_rationed(stage: Stage) -> None:
@@ -447,7 +419,8 @@ async def test_bodies_are_bounded(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("method", "target", "status", "error"),
     [
-        ("POST", "/mcp", 403, "not_built"),
+        ("POST", "/mcp", 403, "no_token"),
+        ("POST", "/mcp/", 404, "not_found"),
         ("GET", "/svc", 404, "not_found"),
         ("GET", "/SVC/github/user", 404, "not_found"),
         ("GET", "/", 404, "not_found"),
@@ -475,7 +448,7 @@ async def test_where_requests_go(stage: Stage, method: str, target: str, status:
 async def test_services_and_the_proxy_are_the_gateways_and_nothing_else_opens_it(stage: Stage) -> None:
     async with stage.server():
         await live(stage)
-        assert await code(stage, "POST", "/mcp") == (403, "not_built") and stage.openings == 0
+        assert await code(stage, "POST", "/mcp") == (403, "no_token") and stage.openings == 0
         lines = ["GET /svc/github/user?a=%2f", "POST http://example.test/a/../b", "OPTIONS *", "GET //evil.test/svc/a"]
         for line in lines:
             assert (await ask(stage, *line.split(" ")))[1].get("message", line) == line

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from clawd.errors import ClawdError, UnsafePath
+from clawd.channel import ChannelLimits
+from clawd.clock import TurnedClock
+from clawd.errors import ClawdError, UnsafePath, UsageError
 from clawd.files import Blobs
-from clawd.host.tools import ToolContext, built_in, send_file, send_message
+from clawd.host.tools import ToolContext, ask, built_in, declarations, react, schema, send_file, send_message, tool_help
 from clawd.turns.desk import Lease
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +32,8 @@ def context(tmp_path: Path, sent: list[dict[str, Any]]) -> ToolContext:
         sent.append({"effect": effect, **row})
 
     (tmp_path / "work" / "sub").mkdir(parents=True)
-    return ToolContext(Lease("r", 1, 1, 0), tmp_path / "work", Blobs(tmp_path / "blobs"), enqueue, 100)
+    blobs, clock = Blobs(tmp_path / "blobs"), TurnedClock(datetime(2026, 12, 1, tzinfo=UTC))
+    return ToolContext(Lease("r", 1, 1, 0), tmp_path / "work", blobs, enqueue, clock, lambda: None, 100)
 
 
 async def do(context: ToolContext, tool: Any, **arguments: Any) -> dict[str, Any]:
@@ -36,15 +42,34 @@ async def do(context: ToolContext, tool: Any, **arguments: Any) -> dict[str, Any
     return result
 
 
-def test_the_table_has_every_tool_by_its_name() -> None:
+def test_every_tool_is_declared_tersely_and_explained_in_full() -> None:
     table = built_in()
-    assert sorted(table) == ["send_file", "send_message"]
-    assert all(tool.DESCRIPTION.endswith(".") for tool in table.values())
+    assert list(table) == ["send_message", "send_file", "ask", "react", "tool_help"]
+    declared = declarations(ChannelLimits(reactions=True))
+    assert len(json.dumps(declared, separators=(",", ":"), ensure_ascii=False)) < 1000
+    assert [each["name"] for each in declared] == list(table)
+    assert [each["name"] for each in declarations(ChannelLimits())] == [name for name in table if name != "react"]
+    for each in declared:
+        whole = schema(table[each["name"]])
+        assert each["where"] == "host" and each["parameters"].get("required", []) == (
+            [] if each["name"] == "react" else whole["required"]
+        )
+        assert each["parameters"].get("properties", {}).keys() <= whole["properties"].keys()
+        assert "title" not in json.dumps(whole) and whole["additionalProperties"] is False
+
+
+async def test_help_gives_what_the_prompt_leaves_out(context: ToolContext) -> None:
+    for name, tool in built_in().items():
+        answer = await tool_help.prepare(context, tool_help.Arguments(name=name))
+        assert tool.HELP in answer["help"]
+        assert all(f'"{argument}"' in answer["help"] for argument in tool.Arguments.model_fields)
+    with pytest.raises(UsageError, match="there are ask, react"):
+        await tool_help.prepare(context, tool_help.Arguments(name="bash"))
 
 
 async def test_a_message_is_enqueued(context: ToolContext, sent: list[dict[str, Any]]) -> None:
     assert await do(context, send_message, text="hello") == {"queued": "message"}
-    assert sent == [{"effect": 7, "kind": "text", "text": "hello"}]
+    assert sent == [{"effect": 7, "kind": "text", "text": "hello", "to": ""}]
 
 
 @pytest.mark.parametrize("text", ["", " \n", "x" * (256 * 1024 + 1)])
@@ -81,3 +106,101 @@ async def test_what_is_no_file_of_work_is_refused(context: ToolContext, sent: li
 
 def test_a_name_cannot_move_a_cursor() -> None:
     assert send_file.shown_name("a/\x1b[2Jb\n\u202ec.txt") == "_[2Jb__c.txt"
+
+
+# ---- ask
+
+CHOICES = ["red", "blue"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"question": " \n"},
+        {"question": "q", "choices": ["alone"]},
+        {"question": "q", "choices": ["a", " "]},
+        {"question": "q", "choices": ["Red", "red "]},
+    ],
+)
+async def test_a_question_that_cannot_be_put_is_refused(context: ToolContext, wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        await ask.prepare(context, ask.Arguments(**wrong))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"question": "x" * 4001},
+        {"question": "q", "choices": ["x"] * 21},
+        {"question": "q", "choices": ["x" * 201, "y"]},
+        {"question": "q", "note": "x" * 8001},
+        *({"question": "q", "expires_hours": hours} for hours in (0, -1, 720.1, float("nan"), "24")),
+    ],
+)
+def test_a_question_has_bounds(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ask.Arguments(**wrong)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *(
+            "Approve",
+            "DENY",
+            "approve it",
+            "Yes, I approve!",
+            "Approved.",
+            "disapprove",
+            "denied",
+            "a denial",
+            "yes/deny",
+        ),
+        *(
+            "a p p r o v e",
+            "d.e.n.y",
+            "ap-prove",
+            "den\u200by",
+            "de\u0301ny",
+            "ＡＰＰＲＯＶＥ",
+            "𝐃𝐞𝐧𝐲",
+            "Ａpprоve",
+            "dеnу",
+        ),
+        *(
+            "4pprove",
+            "d3ny",
+            "aprove",
+            "Approove",
+            "ᴀᴘᴘʀᴏᴠᴇ",
+            "ηο, dεηу",
+            "1. approve",
+            "preapproval",
+            "undeniable denial",
+        ),
+    ],
+)
+async def test_approve_and_deny_cannot_be_offered_in_any_spelling(context: ToolContext, choice: str) -> None:
+    assert ask.offers_verdict("q", ["x", choice])
+    assert ask.offers_verdict(f"q\n1. x\n2. {choice}", []) and ask.offers_verdict(f"q\n- {choice}", [])
+    with pytest.raises(UsageError, match="approvals come from clawd"):
+        await ask.prepare(context, ask.Arguments(question="q", choices=["x", choice]))
+
+
+@pytest.mark.parametrize(
+    ("question", "offers"),
+    [
+        ("Shall I approve or deny the leave?", True),
+        ("Reply [approve/deny]", True),
+        ("Did the bank approve the loan?", False),
+        ("Is the garden yes-or-no: denim, Denise, Denmark, improve, proven, hardened?", False),
+    ],
+)
+def test_a_question_may_speak_of_either_but_not_offer_both(question: str, offers: bool) -> None:
+    assert ask.offers_verdict(question, CHOICES) is offers
+
+
+@pytest.mark.parametrize("emoji", ["", "a b", "x\ny", "\x1b[2J", "e" * 65])
+async def test_what_is_no_emoji_is_refused(context: ToolContext, emoji: str) -> None:
+    with pytest.raises((UsageError, ValidationError)):
+        await react.prepare(context, react.Arguments(emoji=emoji))

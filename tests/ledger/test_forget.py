@@ -7,13 +7,13 @@ import pytest
 
 from clawd.clock import moment_of
 from clawd.errors import ClawdError, NotFound
-from clawd.ledger import deliveries, ends, forget, inbound, queries, runs, turns
+from clawd.ledger import deliveries, effects, ends, forget, inbound, queries, runs, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.forget import Terms
 from clawd.model import Final, Lease
 from tests.ledger.conftest import NOW, Desk
 
-TABLES = ("inbound", "wake", "turn_wake", "turn", "step", "effect", "delivery")
+TABLES = ("inbound", "wake", "turn_wake", "turn", "step", "effect", "delivery", "question")
 
 
 def pass_days(ledger: Ledger, days: float) -> None:
@@ -58,7 +58,7 @@ def answer(desk: Desk, *, sent: bool = True, recorded: bool = True, seen: bool =
             return {"ok": "CANARY result"}
 
         turns.add_step(tx, lease, 0, {"role": "assistant", "content": "CANARY step"}, [])
-        turns.effect(tx, lease, "send_message", {"text": "x"}, 0, act)
+        effects.do(tx, lease, "send_message", {"text": "x"}, 0, act)
         ends.answer(tx, lease, Final("CANARY answer"), [("CANARY name", "blob")], NOW, limit=4000)
         if recorded:
             ends.recorded(tx, lease.turn, NOW)

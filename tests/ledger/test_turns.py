@@ -1,11 +1,11 @@
-"""Turns: claims, fairness, fences, steps, effects, ends. A real SQLite file each."""
+"""Turns: claims, fairness, fences, steps, ends. A real SQLite file each."""
 
 from dataclasses import replace
 
 import pytest
 
 from clawd.errors import ClawdError, LeaseLost, UsageError
-from clawd.ledger import deliveries, ends, groups, runs, turns
+from clawd.ledger import deliveries, effects, ends, groups, runs, turns
 from clawd.ledger.db import Transaction
 from clawd.model import Final, Lease, Usage
 from clawd.trust import Role
@@ -147,7 +147,7 @@ def test_a_stale_lease_can_do_nothing(desk: Desk, stale) -> None:  # type: ignor
     with pytest.raises(LeaseLost):
         desk.ledger.tx(lambda tx: turns.add_step(tx, lease, 0, {"role": "assistant"}, []))
     with pytest.raises(LeaseLost):
-        desk.ledger.tx(lambda tx: turns.effect(tx, lease, "send_message", {}, 1, lambda tx, id: {}))
+        desk.ledger.tx(lambda tx: effects.do(tx, lease, "send_message", {}, 1, lambda tx, id: {}))
     with pytest.raises(LeaseLost):
         answer(desk, lease)
 
@@ -175,40 +175,6 @@ def test_steps_are_kept_and_handed_to_the_next_attempt(desk: Desk) -> None:
     desk.run("r2")
     again = desk.ledger.tx(lambda tx: turns.claim(tx, "r2", "main", 0, NOW))
     assert again is not None and again.attempt == 2 and again.steps == [step]
-
-
-def test_an_effect_is_keyed_by_content_and_happens_once(desk: Desk) -> None:
-    desk.accept()
-    desk.run("r1")
-    lease = must_claim(desk)
-    done = []
-
-    def act(tx: Transaction, id: int) -> dict[str, object]:
-        done.append(id)
-        return {"ok": len(done)}
-
-    def call(arguments: dict[str, object], nth: int) -> object:
-        return desk.ledger.tx(lambda tx: turns.effect(tx, lease, "send_message", arguments, nth, act))
-
-    assert call({"a": 1, "b": 2}, 1) == call({"b": 2, "a": 1}, 1) == {"ok": 1}
-    assert call({"a": 1, "b": 2}, 2) == {"ok": 2}
-    assert len(done) == 2
-
-
-def test_effects_have_a_quota_and_the_refusal_is_a_result(desk: Desk) -> None:
-    desk.accept()
-    desk.run("r1")
-    lease = must_claim(desk)
-    results = [
-        desk.ledger.tx(lambda tx, n=n: turns.effect(tx, lease, "send_file", {"n": n}, 1, lambda tx, id: {"ok": True}))  # type: ignore[misc]
-        for n in range(12)
-    ]
-    assert [("error" in result) for result in results] == [False] * 10 + [True] * 2
-    first, over = (
-        desk.ledger.tx(lambda tx, n=n: turns.effect_result(tx, lease, "send_file", {"n": n}, 1))  # type: ignore[misc]
-        for n in (0, 12)
-    )
-    assert first == {"ok": True} and over == results[11]
 
 
 @pytest.mark.parametrize(("most", "size"), [(3, 1 << 20), (1000, 250)])
@@ -257,7 +223,7 @@ def test_a_failed_message_can_be_tried_again_after_its_steps_without_their_effec
     lease = must_claim(desk)
     step = {"role": "assistant", "content": "s", "tool_calls": []}
     desk.ledger.tx(lambda tx: turns.add_step(tx, lease, 0, step, []))
-    desk.ledger.tx(lambda tx: turns.effect(tx, lease, "send_message", {"text": "x"}, 1, lambda tx, id: {"ok": 1}))
+    desk.ledger.tx(lambda tx: effects.do(tx, lease, "send_message", {"text": "x"}, 1, lambda tx, id: {"ok": 1}))
     with pytest.raises(ClawdError, match="only a failed one"):
         desk.ledger.tx(lambda tx: ends.retry(tx, message.seq, NOW))
     fault(desk, lease.turn, final=True)
@@ -266,10 +232,8 @@ def test_a_failed_message_can_be_tried_again_after_its_steps_without_their_effec
     again = desk.ledger.tx(lambda tx: turns.claim(tx, "r1", "main", 0, NOW))
     assert again is not None and again.turn["id"] == turn and again.steps == [step]
     new = Lease("r1", turn, again.attempt, 0)
-    result = desk.ledger.tx(
-        lambda tx: turns.effect(tx, new, "send_message", {"text": "x"}, 1, lambda tx, id: {"ok": 2})
-    )
-    assert result == {"ok": 1}
+    result = desk.ledger.tx(lambda tx: effects.do(tx, new, "send_message", {"text": "x"}, 1, lambda tx, id: {"ok": 2}))
+    assert result.result == {"ok": 1}
     answer(desk, new)
     assert desk.state("inbound", message.seq) == "answered"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from clawd.config.home import GroupHome
-from clawd.sandbox.view import LIMIT, render
+from clawd.files import OWNED_LIMIT
+from clawd.sandbox.view import render
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def _fifo(path: Path) -> None:
 
 
 def _huge(path: Path) -> None:
-    os.truncate(path, LIMIT + 1)
+    os.truncate(path, OWNED_LIMIT + 1)
 
 
 @pytest.mark.parametrize(

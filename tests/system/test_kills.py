@@ -21,7 +21,7 @@ SAID = [
 ]
 # Every point, and where the turn passes it twice (two steps, two deliveries) the second passage too.
 POINTS = ("received", "claimed", "step", "answered", "sending", "sent", "delivered", "appended", "recorded")
-PASSAGES = (*POINTS, "step:2", "sending:2", "sent:2", "delivered:2")
+PASSAGES = (*POINTS, "effect", "step:2", "sending:2", "sent:2", "delivered:2")
 
 
 def on_both(points: tuple[str, ...], docker: tuple[str, ...]) -> pytest.MarkDecorator:

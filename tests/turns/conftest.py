@@ -14,6 +14,7 @@ import anyio
 import anyio.abc
 
 from clawd.config.begin import ensure_group
+from clawd.config.group import Effective
 from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
 from clawd.context.compose import Composer
@@ -31,10 +32,12 @@ from clawd.trust import Role, origin_of
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.jobs import Jobs
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
+from clawd.usage.books import Books
 
 NOW = "2026-12-01T09:00:00.000+00:00"
 PATIENCE = 10.0
@@ -196,8 +199,17 @@ class Ground:
         self.delivered: list[Address] = []
         self.tasks = Tasks(tasks, lambda name, error: self.failures.append((name, error)))
         self.failures: list[tuple[str, Exception]] = []
+        self.followups = "steer"
+        self.composer = Composer(self.home, self.clock, self.settings)
+        self.jobs = Jobs(self.ledger, self.clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
-            self.home, self.ledger, self.clock, self.signals, self.tasks, lambda group: self.dispatcher.wake(group)
+            self.home,
+            self.ledger,
+            self.clock,
+            self.signals,
+            self.tasks,
+            self.jobs,
+            lambda group: self.dispatcher.wake(group),
         )
         self.dispatcher = Dispatcher(
             ledger=self.ledger,
@@ -209,6 +221,8 @@ class Ground:
             text_limit=lambda channel: 4000,
             max_live=lambda: max_live,
             warm_seconds=lambda group: self.warm,
+            books=Books(self.ledger, self.clock, lambda: load_config(self.home, {}), self.settings),
+            settings=self.settings,
         )
         self.backend = backend
         backend.started = self._started
@@ -231,18 +245,19 @@ class Ground:
             ledger=self.ledger,
             clock=self.clock,
             signals=self.signals,
-            composer=Composer(
-                self.home,
-                self.clock,
-                lambda group: merged(load_config(self.home, {}), load_group(self.home, group)),
-            ),
+            composer=self.composer,
             blobs=Blobs(self.home.blobs),
             text_limit=lambda channel: 4000,
             parallel=lambda: self.workers,
+            jobs=self.jobs,
+            followups=lambda group: self.followups,
         )
         self.executor = Executor(
             self.dispatcher, self.ledger, self.clock, lambda group: {"ROAD": f"http://{{token}}@{group}"}
         )
+
+    def settings(self, group: str) -> Effective:
+        return merged(load_config(self.home, {}), load_group(self.home, group))
 
     async def _bundle(self, group: str) -> bytes | None:
         return self.bundle

@@ -1,6 +1,6 @@
-"""Host tools: what an agent may ask of the daemon. One small module each, with `NAME`, `DESCRIPTION`,
-`Arguments` and `prepare`, which does what is slow and gives the act that runs inside the ledger's
-transaction."""
+"""Host tools: what an agent may ask of the daemon. One small module each, with `NAME`, `DESCRIPTION` and `DECLARED` for
+every prompt, `HELP` for whoever asks, `Arguments`, and `prepare`, which does what is slow and gives the act that runs
+inside the ledger's transaction."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
 
+from clawd.channel import ChannelLimits
+from clawd.clock import Clock
 from clawd.files import Blobs
 from clawd.model import DeliveryKind
 from clawd.turns.desk import Lease
@@ -22,7 +24,8 @@ Act = Callable[["Transaction", int], dict[str, Any]]
 
 
 class Enqueue(Protocol):
-    """Put a row into the outbox of the turn's own chat, in the transaction of the effect that asks for it."""
+    """Put a row into the outbox, in the transaction of the effect that asks for it: of the turn's own chat, or with
+    `to` of another binding of its group. Raises UsageError where the turn may not, or the channel cannot."""
 
     def __call__(
         self,
@@ -34,31 +37,38 @@ class Enqueue(Protocol):
         text: str,
         blob: str | None = None,
         name: str | None = None,
+        to: str = "",
+        target: str | None = None,
     ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may use. `work` is the group's, on the host; `max_file_bytes` bounds a file that is
-    sent."""
+    """What a tool may use for a turn. `work` is the group's, on the host; `done` is told when an effect is durable;
+    `max_file_bytes` bounds a file that is sent. For whom the turn acts and what it has fallen to is the ledger's to
+    know, in the transaction."""
 
     lease: Lease
     work: Path
     blobs: Blobs
     enqueue: Enqueue
+    clock: Clock
+    done: Callable[[], None]
     max_file_bytes: int = 50 << 20
 
 
 class Tool(Protocol):
-    """A tool module."""
+    """A tool module. `DECLARED` are the arguments that every prompt names; () declares a tool that takes anything."""
 
     NAME: str
     DESCRIPTION: str
+    DECLARED: tuple[str, ...]
+    HELP: str
     Arguments: type[BaseModel]
 
-    async def prepare(self, context: ToolContext, arguments: Any) -> Act:
-        """Check, and do what a transaction must not wait for. Raises ClawdError with a sentence for the
-        agent."""
+    async def prepare(self, context: ToolContext, arguments: Any) -> Act | dict[str, Any]:
+        """Check, and do what a transaction must not wait for; gives the act, or an answer that needs none. Raises
+        ClawdError with a sentence for the agent."""
         ...
 
 
@@ -67,7 +77,41 @@ ToolTable = Mapping[str, Tool]
 
 def built_in() -> ToolTable:
     """Every tool that ships."""
-    from clawd.host.tools import send_file, send_message
+    from clawd.host.tools import ask, react, send_file, send_message, tool_help
 
-    table: list[Any] = [send_message, send_file]  # modules: mypy cannot see a type attribute in one
+    table: list[Any] = [send_message, send_file, ask, react, tool_help]  # mypy cannot see a type attribute in a module
     return {tool.NAME: tool for tool in table}
+
+
+def schema(tool: Tool) -> dict[str, Any]:
+    """The whole JSON schema of a tool's arguments."""
+    return dict(_untitled(tool.Arguments.model_json_schema()))
+
+
+def declarations(limits: ChannelLimits) -> list[dict[str, Any]]:
+    """The tools as every prompt declares them, for a turn whose chat is on a channel with these limits."""
+    return [
+        {"name": name, "description": tool.DESCRIPTION, "parameters": _declared(tool), "where": "host"}
+        for name, tool in built_in().items()
+        if name != "react" or limits.reactions
+    ]
+
+
+def _declared(tool: Tool) -> dict[str, Any]:
+    """The part of its schema that every prompt pays for."""
+    whole = schema(tool)
+    said = {name: _bare(whole["properties"][name]) for name in tool.DECLARED}
+    required = [name for name in whole.get("required", ()) if name in said]
+    return {"type": "object", **({"properties": said, "required": required} if said else {})}
+
+
+def _bare(value: dict[str, Any]) -> dict[str, Any]:
+    items = {"items": _bare(value["items"])} if "items" in value else {}
+    return {"type": value["type"], **items}
+
+
+def _untitled(value: Any) -> Any:
+    """A schema of pydantic's without the titles that it makes up."""
+    if isinstance(value, dict):
+        return {key: _untitled(item) for key, item in value.items() if key != "title" or not isinstance(item, str)}
+    return [_untitled(item) for item in value] if isinstance(value, list) else value

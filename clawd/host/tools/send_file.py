@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 NAME = "send_file"
 DESCRIPTION = "Send a file of /group/work to this chat now."
+DECLARED = ("path",)
+HELP = (
+    "What is sent is a copy made now, with a `caption` if you like. `to` is as in send_message. A turn has 10 files,"
+    " which count as sends."
+)
 WORK = PurePosixPath("/group/work")
 
 
@@ -25,6 +30,7 @@ class Arguments(BaseModel):
 
     path: str = Field(max_length=4096)
     caption: str = Field(default="", max_length=4096)
+    to: str = Field(default="", max_length=300, description="another chat of this group; empty: this one")
 
 
 def beneath_work(path: str) -> str:
@@ -58,7 +64,8 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
     name = shown_name(path)
 
     def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        context.enqueue(tx, effect_id, kind="file", text=arguments.caption, blob=blob, name=name)
+        text, to = arguments.caption, arguments.to
+        context.enqueue(tx, effect_id, kind="file", text=text, blob=blob, name=name, to=to)
         return {"queued": "file", "name": name, "bytes": size}
 
     return act

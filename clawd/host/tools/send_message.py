@@ -1,10 +1,10 @@
-"""`send_message`: a message of its own to the turn's chat, before the answer."""
+"""`send_message`: a message of its own, before the answer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from clawd.errors import UsageError
 from clawd.host.bodies import TEXT_BYTES
@@ -15,12 +15,19 @@ if TYPE_CHECKING:
 
 NAME = "send_message"
 DESCRIPTION = "Send a message to this chat now, before your answer."
+DECLARED = ("text",)
+HELP = (
+    "Your answer itself needs no tool. `to` sends to another chat of this group instead, named as its bindings are"
+    " (telegram:-100123): only for the owner, in a turn that nothing from outside has reached. The message says where"
+    " it came from. A turn has 20 sends."
+)
 
 
 class Arguments(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     text: str
+    to: str = Field(default="", max_length=300, description="another chat of this group; empty: this one")
 
 
 async def prepare(context: ToolContext, arguments: Arguments) -> Act:
@@ -31,7 +38,7 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
         raise UsageError(f"a message may hold at most {TEXT_BYTES >> 10} KiB; send a file instead")
 
     def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        context.enqueue(tx, effect_id, kind="text", text=arguments.text)
+        context.enqueue(tx, effect_id, kind="text", text=arguments.text, to=arguments.to)
         return {"queued": "message"}
 
     return act

@@ -15,8 +15,9 @@ CREATE TABLE reservation (
     estimated INTEGER NOT NULL DEFAULT 0,
     made TEXT NOT NULL
 ) STRICT;
-CREATE INDEX reservation_grp ON reservation (grp, month, day);
-CREATE INDEX reservation_service ON reservation (service, day);
+-- With what is summed: a limit is looked at before each call, and must not cost more with every call of the month.
+CREATE INDEX reservation_grp ON reservation (grp, month, day, state, tokens, nanos);
+CREATE INDEX reservation_service ON reservation (service, day, state, tokens, nanos);
 CREATE INDEX reservation_turn ON reservation (turn) WHERE turn IS NOT NULL;
 CREATE INDEX reservation_open ON reservation (id) WHERE state = 'open';
 CREATE TABLE budget_raise (
@@ -54,6 +55,10 @@ CREATE TABLE job (
     turn INTEGER REFERENCES turn (id),
     answer TEXT
 ) STRICT;
+
+-- Whether somebody else than the owner ever spoke in a group: its messages are forgotten, this is not.
+ALTER TABLE grp ADD COLUMN others INTEGER NOT NULL DEFAULT 0;
+UPDATE grp SET others = 1 WHERE EXISTS (SELECT 1 FROM inbound WHERE grp = grp.name AND role <> 'owner');
 
 ALTER TABLE turn ADD COLUMN choice TEXT;      -- JSON: engine, model, effort of this turn alone
 ALTER TABLE wake ADD COLUMN text TEXT;        -- of wakes without a message: JSON, parts like those of inbound

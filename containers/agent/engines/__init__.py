@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from agent.turn import Answer, Turn
 
 
+ENGINES = ("offline", "scripted", "messages", "chat", "claude-code", "exec")
+
+
 def engine(name: str) -> Callable[[Turn], Answer] | None:
     """The engine's `respond`, imported on first use; None when there is no such engine."""
     if name == "offline":
@@ -17,6 +20,18 @@ def engine(name: str) -> Callable[[Turn], Answer] | None:
         return respond
     if name == "scripted":
         from agent.engines.scripted import respond
+
+        return respond
+    if name in ("messages", "chat"):
+        from agent.engines.loop import respond
+
+        return respond
+    if name == "claude-code":
+        from agent.engines.claude_code import respond
+
+        return respond
+    if name == "exec":
+        from agent.engines.exec import respond
 
         return respond
     return None

@@ -3,8 +3,8 @@ delay_s?, error?, notes?, usage?}]}`, without a model.
 
 A turn plays one group of steps. A group ends with the first step that has no `tool_calls`; its text is the
 reply, its `error` fails the turn. The group is the turn's ordinal in its session, counted round. `{message}`
-in a text or in an argument stands for what was typed. `delay_s` is how long a step "thinks". Tools: `bash`
-{command} and `sleep` {seconds} run in the sandbox, other names are tools of the daemon."""
+in a text or in an argument stands for what was typed so far, steering too. `delay_s` is how long a step
+"thinks". Tools: `bash` {command} and `sleep` {seconds} run in the sandbox, other names are tools of the daemon."""
 
 from __future__ import annotations
 
@@ -29,23 +29,31 @@ def respond(turn: Turn) -> Answer:
         groups = groups_of(turn.context.get("script"))
     except Malformed as wrong:
         return Answer(error=f"The script cannot be played: {wrong}.", model="scripted")
-    message = "\n".join(
-        part.get("text", "") for wake in turn.wakes for part in wake.get("parts", ()) if part.get("kind") == "typed"
-    )
     text, error, notes = "", None, None
     usage: dict[str, int] = {}
     for step in groups[turn.context.get("ordinal", 0) % len(groups)]:
         if step.get("delay_s") and not turn.replaying():
             turn.pause(float(step["delay_s"]))
-        text = filled(step.get("text", ""), message) or text
+        text = step.get("text") or text
         error = step.get("error")
         notes = step.get("notes", notes)
         if "usage" in step:
             usage = {kind: usage.get(kind, 0) + step["usage"].get(kind, 0) for kind in _USAGE}
         if step.get("tool_calls") and not error:
+            message = typed(turn)
             calls = [(call["name"], filled(call.get("arguments", {}), message)) for call in step["tool_calls"]]
             turn.round(filled(step.get("text", ""), message), calls)
-    return Answer(text, error, notes=notes, usage=usage or None, model="scripted")
+            turn.more()
+            turn.showing()
+    turn.more()
+    turn.showing()
+    return Answer(filled(text, typed(turn)), error, notes=notes, usage=usage or None, model="scripted")
+
+
+def typed(turn: Turn) -> str:
+    """What was typed to the turn so far."""
+    parts = [part for wake in turn.wakes for part in wake.get("parts", ()) if part.get("kind") == "typed"]
+    return "\n".join(part.get("text", "") for part in parts)
 
 
 def filled(value: Any, message: str) -> Any:

@@ -1,20 +1,12 @@
-"""What a tool says: cut output, visible bytes, sentences, and a note that is kept once."""
+"""What a tool says: cut output, visible bytes, sentences."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, cast
-
 import pytest
-from agent import protocol, tools
+from agent import protocol
+from agent.tools import output as tools
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tests.agent.standin import StandInTurn
-
-
-def stand_in(group: Path) -> Any:
-    return StandInTurn(group)
 
 
 def cut(data: bytes, limit: int) -> str:
@@ -27,25 +19,26 @@ def cut(data: bytes, limit: int) -> str:
 
 @given(st.text(max_size=60), st.integers(8, 80))
 def test_text_is_whole_or_cut_between_characters(text: str, limit: int) -> None:
-    data = text.encode()
-    shown = cut(data, limit)
-    if len(data) <= limit // 2 * 2:
-        assert shown == text.replace("\0", "\\x00")
+    whole = text.replace("\0", "\\x00")
+    shown = cut(text.encode(), limit)
+    assert shown == tools.cut(text, limit)
+    if len(whole.encode()) <= limit // 2 * 2:
+        assert shown == whole
         return
     head, middle, tail = shown.partition("\n[… ")
     count, _, tail = tail.partition(" bytes left out …]\n")
-    assert middle and text.replace("\0", "\\x00").startswith(head)
-    assert text.replace("\0", "\\x00").endswith(tail)
-    kept = len((head + tail).replace("\\x00", "\0").encode())
-    assert "\\x00" in text or int(count) + kept == len(data)
+    assert middle and whole.startswith(head) and whole.endswith(tail)
+    assert len((head + tail).encode()) <= limit
+    assert int(count) + len((head + tail).encode()) == len(whole.encode())
 
 
 @given(st.binary(max_size=100), st.integers(8, 80))
 def test_any_bytes_become_text(data: bytes, limit: int) -> None:
-    assert "\0" not in cut(data, limit)
-    cut(data, limit).encode()
+    shown = cut(data, limit)
+    assert "\0" not in shown and len(shown.encode()) <= limit + 50
 
 
+READ_ONLY = "Nothing can be written there: only /group/work and /tmp are yours."
 TOKEN = b"claw-" + b"aB3_-" * 8 + b"xyz"
 PIECE = st.sampled_from([b"c", b"claw-", b"claw-claw-", TOKEN[:30], TOKEN, b"sk-ant-api03-" + TOKEN, b"\n", b"x" * 40])
 
@@ -92,33 +85,11 @@ def test_bytes_are_made_visible() -> None:
             "sh: 0: Cannot fork",
             "No more processes could be started: this group may run only so many at once.",
         ),
+        (2, "sh: 1: cannot create /group/x: Read-only file system", f"{READ_ONLY} (exit code 2)"),
+        (None, "Argument list too long", "That is too long for one call: write it to a file, and use the file."),
         (None, "No space left on device", "There is no space left for this group's files."),
         (None, "Permission denied", None),
     ],
 )
 def test_how_a_command_ended(code: int, output: str, sentence: str | None) -> None:
     assert tools.explain(code, output) == sentence
-
-
-def test_a_note_is_a_line_and_after_a_crash_it_is_there_once(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    turn, file = stand_in(tmp_path), tmp_path / "work" / "notes.md"
-    assert tools.note(turn, "- a", False) == "kept in notes.md"
-    assert tools.note(turn, "- a", True) == "kept in notes.md"
-    assert file.read_text() == "- a\n"
-    file.write_text("- a\nby hand")
-    tools.note(turn, "- b", True)
-    assert file.read_text() == "- a\nby hand\n- b\n"
-
-
-def test_a_note_does_not_follow_a_link(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "notes.md").symlink_to(tmp_path / "else")
-    assert tools.note(stand_in(tmp_path), "- a", False).startswith("[notes.md cannot be written")
-    assert not (tmp_path / "else").exists()
-
-
-@pytest.mark.parametrize("seconds", [-1, "5", None, True, float("nan"), float("inf")])
-def test_sleep_takes_a_number(tmp_path: Path, seconds: object) -> None:
-    turn = StandInTurn(tmp_path)
-    assert tools.sleep(cast(Any, turn), seconds).startswith("[seconds") and turn.paused == 0

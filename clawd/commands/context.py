@@ -1,0 +1,87 @@
+"""`clawd context show`: what the next turn of a group would tell its model, by the function that tells it. A daemon is
+not needed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from clawd.channel import ChannelLimits
+from clawd.clock import SystemClock, rfc3339
+from clawd.commands.looking import check_group
+from clawd.config.home import Home
+from clawd.config.load import load_config, load_group, merged
+from clawd.config.models import THINKING, models
+from clawd.context.compose import Composer
+from clawd.errors import ConfigError, NotFound
+from clawd.host.tools import declarations
+from clawd.ledger import groups
+from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.turns import Claim
+from clawd.trust import Origin, Role
+
+
+async def show(home: Home, group: str, session: str | None, wake: str) -> dict[str, Any]:
+    """{parts[{name, bytes, tokens, text}], bytes, tokens, notes[]}: tokens are estimates, notes are sentences for the
+    person. Raises NotFound, ConfigError."""
+    check_group(home, group)
+    config = load_config(home, dict(os.environ))
+    settings = merged(config, load_group(home, group))
+    base = session or (settings.group.bindings[0] if settings.group.bindings else f"terminal:{group}")
+    ledger = Ledger.read_only(home.ledger_file) if home.ledger_file.exists() else None
+    try:
+        composer = Composer(
+            home,
+            SystemClock(),
+            lambda group: settings,
+            config=lambda: config,
+            ledger=ledger,
+            host_tools=lambda channel: declarations(ChannelLimits()),
+        )
+        id, turn = base, 1
+        if ledger is not None:
+            id, turn = await ledger.do(lambda tx: _next(tx, group, base, session))
+        elif session is not None:
+            raise _no_session(group, session)
+        row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None, "channel": "terminal"}
+        said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
+        at = rfc3339(SystemClock().now())
+        wakes = [{"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said]}]
+        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [])  # type: ignore[arg-type]
+        told = await composer.told(claim, settings)
+    finally:
+        if ledger is not None:
+            ledger.close()
+    notes, dialect = list(told.refused), "messages"
+    engine = settings.model.engine
+    if engine not in THINKING:
+        notes.append(f"the engine {engine} tells a model nothing; this is what one would be told")
+    else:
+        with suppress(IndexError):
+            try:
+                found, more = models(config, group, settings)
+                notes += more
+                dialect = found[0]["dialect"]
+            except ConfigError as error:
+                notes.append(f"a turn would fail: {error}")
+    parts = told.parts(dialect)
+    return {
+        "parts": [{"name": part.name, "bytes": part.bytes, "tokens": part.tokens, "text": part.text} for part in parts],
+        "bytes": sum(part.bytes for part in parts),
+        "tokens": sum(part.tokens for part in parts),
+        "notes": notes,
+    }
+
+
+def _next(tx: Transaction, group: str, base: str, session: str | None) -> tuple[str, int]:
+    """The session's newest segment, and the number that its next turn would have. Raises NotFound."""
+    row = groups.session(tx, base)
+    if session is not None and (row is None or row.group != group):
+        raise _no_session(group, session)
+    last = tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'turn'")
+    return row.id if row else base, (last["seq"] if last else 0) + 1
+
+
+def _no_session(group: str, session: str) -> NotFound:
+    return NotFound(f"group {group} has no session {session!r}", hint="clawd session list")

@@ -1,0 +1,81 @@
+"""Where a host tool's sends may go: the turn's own chat, or another binding of its group, by the turn's rights as they
+are in the transaction that sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from clawd.channel import ChannelLimits
+from clawd.errors import UsageError
+from clawd.ledger import deliveries, turns
+from clawd.ledger.db import Transaction
+from clawd.ledger.deliveries import Address
+from clawd.model import DeliveryKind
+from clawd.trust import Role
+
+
+def binding_of(address: Address) -> str:
+    """A chat as `bindings` in `group.toml` names it: `telegram:-100123`, `slack:T012/C345`."""
+    account = f"{address.account}/" if address.account else ""
+    return f"{address.channel}:{account}{address.chat}"
+
+
+def address_of(binding: str) -> Address:
+    """The chat that a binding names."""
+    channel, _, rest = binding.partition(":")
+    account, _, chat = rest.rpartition("/")
+    return Address(channel, account, chat, "")
+
+
+def destination(to: str, own: Address, bindings: Sequence[str], authority: Role, taint: float) -> Address:
+    """Where a send to `to` goes; empty: to the turn's own chat. Raises UsageError with what is missing."""
+    if to in ("", binding_of(own)):
+        return own
+    if to not in bindings:
+        others = ", ".join(each for each in bindings if each != binding_of(own)) or "no other chat"
+        raise UsageError(f"{to!r} is no binding of this group; it has {others}")
+    missing = []
+    if authority != Role.OWNER:
+        missing.append(f"this turn acts for {authority}, and that needs the owner")
+    if taint < 1:
+        missing.append(f"text from outside has reached this turn (its trust is {taint:g}, and that needs 1)")
+    if missing:
+        raise UsageError(f"nothing was sent to {to}: {'; '.join(missing)}. Say it here instead")
+    return address_of(to)
+
+
+class Sends:
+    """Puts what tools of a turn send into the outbox. Implements `host.tools.Enqueue`. `limits` gives those of a
+    channel that is there, `bindings` are the group's."""
+
+    def __init__(
+        self, turn: int, limits: Callable[[str], ChannelLimits | None], bindings: Sequence[str], now: str
+    ) -> None:
+        self._turn, self._limits, self._bindings, self._now = turn, limits, bindings, now
+
+    def __call__(
+        self, tx: Transaction, effect_id: int, /, *, kind: DeliveryKind, text: str, to: str = "", **what: Any
+    ) -> None:
+        row = turns.get(tx, self._turn)
+        own = Address.of(row)
+        address = destination(to, own, self._bindings, Role(row["authority"]), row["taint"])
+        limits = self._limits(address.channel)
+        if limits is None:
+            raise UsageError(f"the channel {address.channel} is not there")
+        if kind == "reaction" and not limits.reactions:
+            raise UsageError(f"{address.channel} has no reactions; say it in words")
+        if address != own:
+            text = f"From {binding_of(own)}:\n{text}".rstrip()
+        deliveries.enqueue(
+            tx,
+            address,
+            session=row["session"],
+            turn=self._turn,
+            effect=effect_id,
+            now=self._now,
+            limit=limits.text,
+            kind=kind,
+            text=text,
+            **what,
+        )

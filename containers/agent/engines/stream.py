@@ -1,0 +1,153 @@
+"""A call of a model: its connection over the run's socket, the server-sent events of its answer, what they add up to,
+and what can go wrong. The gateway is at the other end; a cut stream is a failure, never an end."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from agent.turn import Turn
+
+IDLE_S = 600.0  # without a byte; the gateway's own
+_MOST = 64 << 20  # bytes of one answer
+_LINE = re.compile(rb"\r\n|\n|\r(?!\n|\Z)")
+_KINDS = (("overloaded", 529), ("rate_limit", 429), ("invalid", 400), ("authentication", 401), ("permission", 403))
+
+
+class Away(Exception):
+    """Nobody takes connections at the run's socket."""
+
+
+class Failure(Exception):
+    """A call without a whole answer. `status` is 0 for a broken connection or stream; `kind` is a code; `message` is
+    the provider's and not for a chat, unless `rule` says that the gateway refused; `after` are seconds to wait."""
+
+    def __init__(self, status: int, kind: str = "", message: str = "", rule: str = "", after: float | None = None):
+        kind = kind if re.fullmatch(r"[a-z_]{1,40}", kind) else ""
+        super().__init__(" ".join(filter(None, (str(status or "connection"), kind))))
+        self.status, self.kind, self.message, self.rule, self.after = status, kind, message, rule, after
+
+
+def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
+    """What an error body (or the error event of a stream: status 0) says."""
+    said = said if isinstance(said, dict) else {}
+    seconds = float(after) if after and re.fullmatch(r"\d{1,9}(\.\d*)?", after) else None
+    if isinstance(said.get("rule"), str):
+        message = " ".join(str(part) for part in (said.get("message"), said.get("hint")) if part)
+        return Failure(status, said["rule"], message, said["rule"], seconds)
+    error = said.get("error")
+    error = error if isinstance(error, dict) else {"message": error}
+    code = error.get("code")
+    kind = str(code if isinstance(code, str) else error.get("type") or "")
+    if not status:
+        known = next((status for word, status in _KINDS if word in kind), 500)
+        status = code if isinstance(code, int) and 400 <= code < 600 else known
+    return Failure(status, kind, f"{kind} {error.get('message') or ''}"[:2000], after=seconds)
+
+
+def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Iterator[Any]:
+    """POST; gives each event of the stream, a JSON object. Raises Away, Failure, GivenUp and Stopped."""
+    connection, opened = http.client.HTTPConnection("clawd"), socket.socket(socket.AF_UNIX)
+    try:
+        opened.connect(turn.place.socket)
+    except OSError as error:
+        opened.close()
+        raise Away from error
+    connection.sock = opened
+    common = {"content-type": "application/json", "accept": "text/event-stream"}
+    ours = {"authorization": f"Bearer {turn.place.token}", "x-clawd-session": str(turn.context["session"])}
+    turn.opened(opened)
+    try:
+        opened.settimeout(max(0.1, min(IDLE_S, turn.left())))
+        with suppress(BrokenPipeError, ConnectionResetError):  # it may have been answered before it was read
+            connection.request("POST", path, body, {**common, **ours, **headers})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise failure_of(response.status, as_json(response.read(1 << 16)), response.getheader("retry-after"))
+        parser, size = Events(), 0
+        while True:
+            data = response.read1(1 << 16)
+            size += len(data)
+            if not data or size > _MOST:
+                return
+            for text in parser.feed(data):
+                if (event := as_json(text)) is not None:
+                    yield event
+                elif text.strip() != b"[DONE]":
+                    raise Failure(0, "malformed")
+            turn.within_limits()
+    except (OSError, http.client.HTTPException) as error:
+        turn.within_limits()
+        raise Failure(0, "cut") from error
+    finally:
+        turn.closed(opened)
+        connection.close()
+
+
+class Events:
+    """Server-sent events, however their bytes are split; only their data."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The data of the events that are whole now."""
+        *lines, self._rest = _LINE.split(self._rest + data)
+        found = []
+        for line in lines:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value[1:] if value[:1] == b" " else value)
+            elif not line and self._data:
+                found.append(b"\n".join(self._data))
+                self._data = []
+        return found
+
+
+class Reply:
+    """What the events of one answer add up to. `stop`: end, max_tokens, refusal, pause or context. `calls` are [what
+    tells it from others, name, arguments as they came]; `reported` is the provider's usage."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.calls: list[list[str]] = []
+        self.stop = "end"
+        self.whole = False
+        self.reported: dict[str, Any] = {}
+
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def report(self, usage: Any) -> None:
+        """Usage as the provider has it, in whichever event; a later figure stands."""
+        if isinstance(usage, dict):
+            self.reported.update((name, value) for name, value in usage.items() if value is not None)
+
+    def asked(self) -> list[tuple[str, str]]:
+        """The tools that it calls. No arguments are an object, unless the answer was cut off before they came."""
+        none = "" if self.stop == "max_tokens" else "{}"
+        return [(name, arguments.strip() or none) for _, name, arguments in self.calls]
+
+
+def as_json(data: bytes) -> Any:
+    """A JSON object, or None."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def count(value: Any) -> int:
+    """A number of tokens as a provider reports it; what cannot be one is 0."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e9
+    return int(value) if good else 0

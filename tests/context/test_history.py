@@ -1,0 +1,156 @@
+"""The session's file as a model is given it."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawd.context.fence import Fences, fenced, wake
+from clawd.context.history import EARLIER, SHORTENED, history
+from clawd.context.parts import compact
+from clawd.errors import UnsafePath
+from clawd.model import Block
+from clawd.sessions.file import SessionFile
+from clawd.sessions.format import write_file
+from tests.sessions.strategies import blocks as any_blocks
+from tests.standin import chat
+
+AT = datetime(2026, 12, 1, 8, tzinfo=UTC)
+
+
+@pytest.fixture
+def fences(tmp_path: Path) -> Fences:
+    return Fences(tmp_path)
+
+
+def call(id: str, name: str = "bash", arguments: Any = '{"command":"date"}') -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def said(message: dict[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(message["content"].splitlines()[1]))
+
+
+def accepted(messages: list[dict[str, Any]]) -> None:
+    """As strictly as an API takes a conversation that the next wake ends."""
+    sent = [{**each, "content": each["content"] or None} if "tool_calls" in each else each for each in messages]
+    chat.conversation([*sent, {"role": "user", "content": "next"}], False)
+    assert not messages or messages[0]["role"] == "user"
+    names = [call["function"] for message in messages for call in message.get("tool_calls", ())]
+    assert all(isinstance(json.loads(function["arguments"]), dict) for function in names)
+
+
+def test_a_turn_is_given_as_it_was_said(tmp_path: Path, fences: Fences) -> None:
+    path = tmp_path / "s.md"
+    turn = [
+        Block("user", "hi </x>\n", AT),
+        Block("user", "and this", AT, meta={"from": "member", "name": "bob", "kind": "quoted"}),
+        Block("assistant", "looking", AT, (call("call_1_0"),)),
+        Block("tool", "", AT, (), "call_1_0"),
+        Block("assistant", "noon", AT),
+        Block("system", "[this could not be delivered]", AT),
+    ]
+    SessionFile(path, "s").append(turn, 7)
+    messages = history(path, fences, "Europe/Berlin")
+    accepted(messages)
+    parts = [{"kind": "typed", "origin": "owner", "text": "hi </x>\n"}]
+    live = fenced(fences.of_turn(7), wake("message", None, "2026-12-01T08:00:00.000Z", parts, "Europe/Berlin"))
+    assert messages[0] == {"role": "user", "content": live}  # the same bytes as when it was new: caches hold
+    assert said(messages[1]) | {"at": ""} == {
+        "kind": "quoted",
+        "from": "member",
+        "name": "bob",
+        "at": "",
+        "text": "and this",
+    }
+    assert messages[2:5] == [
+        {"role": "assistant", "content": "looking", "tool_calls": [call("call_1_0")]},
+        {"role": "tool", "tool_call_id": "call_1_0", "content": ""},
+        {"role": "assistant", "content": "noon"},
+    ]
+    assert (said(messages[5])["kind"], said(messages[5])["from"]) == ("note", "system")
+    assert history(path, Fences(tmp_path), "Europe/Berlin") == messages
+    assert history(path, fences, "UTC", without=[7]) == []
+
+
+def test_a_person_s_edits_win_and_are_mended(tmp_path: Path, fences: Fences) -> None:
+    path = tmp_path / "s.md"
+    twice = call("same id!", "no such/tool", "not json")
+    blocks = [
+        Block("assistant", "I begin", AT),
+        Block("user", "one", AT),
+        Block("assistant", "", AT, (twice, call("b", arguments=["x"]), {"id": "c"})),
+        Block("system", "in between", AT),
+        Block("tool", "result", AT, (), "same id!"),
+        Block("tool", "an orphan", AT, (), "zz"),
+        Block("assistant", "  ", AT),
+        Block("assistant", " ", AT, (twice, call("d"), call("d"))),
+        Block("tool", "once", AT, (), "d"),
+        Block("teacher", "who is that", AT),
+    ]
+    path.write_bytes(write_file("s", blocks))
+    messages = history(path, fences, "UTC")
+    accepted(messages)
+    assert said(messages[0])["text"] == EARLIER
+    path.write_text(path.read_text().replace("one", "two"))
+    assert "two" in [said(each).get("text") for each in history(path, fences, "UTC") if each["role"] == "user"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(any_blocks, max_size=12), st.integers(200, 5000))
+def test_whatever_the_file_holds_an_api_accepts_it(blocks: list[Block], limit: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        path, fences = Path(directory) / "s.md", Fences(Path(directory))
+        path.write_bytes(write_file("s", blocks))
+        messages = history(path, fences, "UTC", limit)
+        accepted(messages)
+        assert history(path, fences, "UTC", limit) == messages
+
+
+def test_what_does_not_fit_is_cut_at_a_message_and_that_is_said(tmp_path: Path, fences: Fences) -> None:
+    path, limit = tmp_path / "s.md", 20_000
+    file, beginnings = SessionFile(path, "s"), []
+    for n in range(60):
+        at = AT + timedelta(minutes=n)
+        file.append([Block("user", f"question {n} " + "x" * 200, at), Block("assistant", "y" * 300, at)], n)
+        messages = history(path, fences, "UTC", limit)
+        accepted(messages)
+        assert len(compact(messages)) < limit + 300
+        assert said(messages[-2])["text"].startswith(f"question {n} ")
+        cut = said(messages[0])["text"] == EARLIER
+        beginnings.append(said(messages[cut])["text"].split()[1])
+    assert beginnings[0] == "0" and beginnings[-1] != "0"
+    assert len(set(beginnings)) < 12  # it moves seldom, so that what a provider keeps stays of use
+
+
+def test_a_turn_that_is_too_long_keeps_what_was_said(tmp_path: Path, fences: Fences) -> None:
+    path, limit = tmp_path / "s.md", 20_000
+    rounds = []
+    for n in range(20):
+        rounds += [Block("assistant", "", AT, (call(f"c{n}"),)), Block("tool", "z" * 3000, AT, (), f"c{n}")]
+    SessionFile(path, "s").append([Block("user", "before", AT), Block("assistant", "yes", AT)], 1)
+    SessionFile(path, "s").append([Block("user", "q" * 5000, AT), *rounds, Block("assistant", "done", AT)], 2)
+    for file_limit in (limit, 70_000):  # its beginning lies outside of what is read, and inside
+        messages = history(path, fences, "UTC", file_limit)
+        accepted(messages)
+        if file_limit == limit:
+            assert [said(each)["text"] for each in messages[:2]] == [EARLIER, SHORTENED]
+            assert "characters …]" in said(messages[2])["text"]
+        assert len(compact(messages)) < file_limit and messages[-1] == {"role": "assistant", "content": "done"}
+
+
+def test_no_file_is_an_empty_history_and_a_link_is_refused(tmp_path: Path, fences: Fences) -> None:
+    assert history(tmp_path / "none.md", fences, "UTC") == []
+    (tmp_path / "real.md").write_bytes(write_file("s", [Block("user", "hi", AT)]))
+    os.symlink("real.md", tmp_path / "s.md")
+    with pytest.raises(UnsafePath):
+        history(tmp_path / "s.md", fences, "UTC")
