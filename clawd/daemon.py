@@ -23,8 +23,8 @@ import anyio
 from clawd import __version__, ending, faults, log, stores, watchdog
 from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock
-from clawd.commands import model
 from clawd.commands.operations import Operations
+from clawd.commands.reach import Reach
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
@@ -280,7 +280,7 @@ class Daemon:
             place=self.conversations.place,
             role=_role,
             commands=COMMANDS,
-            context=self,
+            context=Reach(home, self.config, self.dispatcher, self.recorder),
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
@@ -313,25 +313,6 @@ class Daemon:
         await self.operations.group(group)
         return await self.executor.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
-        )
-
-    def stopped(self, live: list[int], waiting: list[int]) -> None:
-        """Implements `intake.CommandContext`."""
-        for turn in live:
-            self.dispatcher.stop_live(turn)
-        for turn in waiting:
-            self.recorder.soon(turn)
-
-    def state_of(self, group: str) -> str:
-        settings = self.config.for_group(group)
-        run = self.dispatcher.active.get(group)
-        sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
-        return f"group {group}: engine {settings.model.engine}, {sandbox}"
-
-    async def model(self, group: str, words: str) -> str:
-        settings, config = self.config.for_group(group), self.config.current
-        return await anyio.to_thread.run_sync(
-            model.say, self.home.group(group).config_file, config, settings, group, words
         )
 
     def _chosen(self, group: str) -> frozenset[str]:
