@@ -26,10 +26,11 @@ from clawd.config.home import Home
 
 TIMES = 100
 _SERVE = """
-import sys, threading
+import os, sys, threading
 from tests.standin import Reply, Standin
 def note(request):
-    open(sys.argv[1], "w").write(str(len(request.raw)))
+    if not os.path.exists(sys.argv[1]):
+        open(sys.argv[1], "w").write(str(len(request.raw)))
     return Reply("ok")
 model = Standin()
 model.decide = note
@@ -50,10 +51,11 @@ def thinking() -> Iterator[Figure]:
             yield bare
             for backend in backends():
                 with _home(["main"], dialect, port, backend) as made, daemon(made):
+                    seen.unlink(missing_ok=True)  # what was measured bare
                     warm = asyncio.run(series_of(made, TIMES))
                 added = [each - bare.p50 for each in warm]
                 yield figure(f"warm turn with a model, less the model, {dialect}, {backend}", added, "ms", goal=5)
-                yield figure(f"sent to the model by a hello, {dialect}, {backend}", [_bytes(seen)], "bytes", goal=8192)
+                yield figure(f"sent to the model by a hello, {dialect}, {backend}", [_first(seen)], "bytes", goal=8192)
         for backend in backends():
             with _home(FOUR, "messages", port, backend) as made, daemon(made):
                 alone, together = asyncio.run(crowd_of(made, FOUR, 10))
@@ -63,21 +65,26 @@ def thinking() -> Iterator[Figure]:
             yield figure(f"ratio of these p50s, {backend}", [many.p50 / one.p50], "x", goal=2)
         if program := os.environ.get("NANOBOT"):
             with _nanobot(program, port) as server:
+                seen.unlink(missing_ok=True)
                 taken = _bare(server, "/v1/chat/completions", {}, stream=False)
+                yield figure("nanobot: sent to the model by a hello", [_first(seen)], "bytes")
                 bare = figure("the stand-in alone, chat", _bare(port, *_DIALECTS["chat"]), "ms")
                 yield figure("nanobot: a turn less the model", [each - bare.p50 for each in taken], "ms")
-                yield figure("nanobot: sent to the model by a hello", [_bytes(seen)], "bytes")
         else:
             print("nanobot is not measured: NANOBOT does not name its program", file=sys.stderr)
 
 
-def _bytes(seen: Path) -> float:
-    return float(seen.read_text())
+def _first(seen: Path) -> float:
+    """The size of the first request since this was asked last."""
+    try:
+        return float(seen.read_text())
+    finally:
+        seen.unlink()
 
 
 @contextmanager
 def _model() -> Iterator[tuple[int, Path]]:
-    """The stand-in's port, and a file that holds the size of the last body that it was sent."""
+    """The stand-in's port, and a file for the size of a body that it is sent."""
     with tempfile.TemporaryDirectory(prefix="clawd-bench-") as directory:
         seen = Path(directory) / "seen"
         process = subprocess.Popen([sys.executable, "-c", _SERVE, str(seen)], stdout=subprocess.PIPE, text=True)

@@ -210,7 +210,7 @@ class Daemon:
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
             settings=self._settings,
-            wall_seconds=lambda group: self.config.for_group(group).limits.wall_minutes * 60,
+            wall_seconds=self.config.wall_seconds,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
@@ -280,7 +280,7 @@ class Daemon:
             place=self.conversations.place,
             role=_role,
             commands=COMMANDS,
-            context=Reach(home, self.config, self.dispatcher, self.recorder),
+            context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books),
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,

@@ -50,6 +50,10 @@ class CommandContext(Protocol):
         """One line on the group's sandbox and engine."""
         ...
 
+    async def usage(self, group: str, session: str) -> str:
+        """What `/usage` says."""
+        ...
+
     async def model(self, group: str, words: str) -> str:
         """What `/model` says, and does. Raises ClawdError."""
         ...

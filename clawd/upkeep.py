@@ -27,6 +27,7 @@ from clawd.log import drop_old
 log = logging.getLogger(__name__)
 
 PERIOD_S = 86400.0
+MONEY_DAYS = 400  # that what was paid is known: a year and a month
 BLOB_GRACE_S = 86400.0  # a copy that was just kept is not collected before its row can be there
 _SHARE = 10  # of a small disk so much is kept free
 
@@ -71,7 +72,7 @@ class Upkeep:
         self._ledger.check_room()  # what is left of a full disk is for what was accepted
         now, retention = self._clock.now(), self._retention()
         text, keys = timedelta(days=retention.text_days), timedelta(days=max(retention.key_days, retention.text_days))
-        terms = Terms(now - text, now - keys)
+        terms = Terms(now - text, now - keys, now - timedelta(days=MONEY_DAYS))
         for look in forget.EVERY:
             after: int | None = 0
             while after is not None:

@@ -305,6 +305,20 @@ def test_what_a_killed_daemon_left_is_named(home: Home, tmp_path: Path) -> None:
     assert told(home, "remains") == []
 
 
+def test_a_program_that_a_group_works_with_is_missed_under_bubblewrap(home: Home) -> None:
+    home.config_file.write_text('schema = 1\n[sandbox]\nbackend = "bubblewrap"\n')
+    file = home.group("main").config_file
+    for engine, program in (
+        ('engine = "claude-code"', ""),
+        ('engine = "exec"\nagent = "pi"', "pi"),
+        ('engine = "exec"\nagent = "mine"', None),
+    ):
+        file.write_text(f"schema = 1\n[model]\n{engine}\n")
+        found = [message for _, message in told(home, "engines")]
+        assert bool(found) == (program is not None), engine
+        assert program is None or f"this machine has no {program or 'claude'}" in found[0]
+
+
 def test_what_groups_ask_for_of_the_host_is_looked_at(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,6 +177,51 @@ async def test_a_command_that_cannot_be_read_any_more_hinders_no_other(ledger: L
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(("followups", "ended"), [("steer", False), ("queue", False), ("interrupt", True)])
+async def test_a_newer_message_ends_what_is_at_work_where_the_group_says_so(
+    ledger: Ledger, followups: str, ended: bool
+) -> None:
+    async with opened(ledger) as (intake, around):
+        around.followups = followups
+        around.desk.accept("a long task")
+        around.desk.run("r1")
+        claim = ledger.tx(lambda tx: turns.claim(tx, "r1", "main", 0, NOW))
+        assert claim is not None
+        durable: list[bool] = []
+
+        def stopped(live: list[int], waiting: list[int]) -> None:
+            durable.append(bool(ledger.tx(lambda tx: turns.get(tx, live[0]))["stop_requested"]))
+            around.ended.append((live, waiting))
+
+        around.stopped = stopped  # type: ignore[method-assign]
+        await intake.receive(around.incoming("not this", "member:bob"))
+        assert around.ended == []
+        incoming = around.incoming("rather this")
+        for _ in range(2):  # the platform sends it again
+            await intake.receive(incoming)
+        await intake.receive(around.incoming("and this"))
+        assert around.ended == ([([claim.turn["id"]], [])] if ended else [])
+        assert durable == [True] * len(around.ended)
+        assert len(around.delivered) == len(around.ended) and around.woken == ["main"] * 3
+
+
+@pytest.mark.anyio
+async def test_a_message_that_waited_for_its_rate_ends_what_is_at_work_once_it_is_taken(ledger: Ledger) -> None:
+    async with opened(ledger) as (intake, around):
+        around.followups = "interrupt"
+        around.desk.accept("a long task", role=Role.MEMBER)
+        around.desk.run("r1")
+        claim = ledger.tx(lambda tx: turns.claim(tx, "r1", "main", 0, NOW))
+        held = around.desk.accept("rather this", role=Role.MEMBER, held="rate")
+        await intake.recover()
+        with anyio.fail_after(5):
+            while not around.ended:
+                await anyio.sleep(0.005)
+        assert claim is not None and around.ended == [([claim.turn["id"]], [])]
+        assert around.desk.state("inbound", held.seq) == "received"
+
+
+@pytest.mark.anyio
 async def test_beyond_its_rate_a_member_waits_and_is_told(ledger: Ledger) -> None:
     async with opened(ledger) as (intake, around):
         receipts = [await intake.receive(around.incoming("hi", "member:bob")) for _ in range(RATE_MESSAGES + 1)]

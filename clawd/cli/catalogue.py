@@ -54,8 +54,15 @@ def _number(text: str) -> int:
     return number
 
 
+def _dollars(text: str) -> float:
+    dollars = float(text)
+    if not 0 < dollars < 1e9:
+        raise ValueError
+    return dollars
+
+
 # argparse names them in its sentences
-_seconds.__name__, _number.__name__ = "number of seconds", "number"
+_seconds.__name__, _number.__name__, _dollars.__name__ = "number of seconds", "number", "number of dollars"
 
 _GROUP = _argument("group", metavar="GROUP", help="its name (clawd groups list)")
 _NEW_GROUP = _argument("group", metavar="GROUP", help="its name: letters, digits, - and _")
@@ -228,6 +235,31 @@ _BUILT = (
             _argument("--group", metavar="G", help="as this group would have it, beside what it and the others have"),
         ),
     ),
+    Command(("budget", "show"), "every limit, and what is left of it", "budget:show"),
+    Command(
+        ("budget", "raise"),
+        "raise a group's limits for one day or month",
+        "budget:raise_",
+        (
+            _GROUP,
+            _argument("--usd", type=_dollars, metavar="N", help="by so many dollars"),
+            _argument("--tokens", type=_number, metavar="N", help="by so many tokens"),
+            _argument("--for", dest="span", required=True, metavar="PERIOD", help="day, month, 2026-11-29 or 2026-11"),
+        ),
+    ),
+    Command(
+        ("usage",),
+        "what was used, and what it cost",
+        "budget:usage",
+        (
+            _argument(
+                "--by",
+                choices=("group", "session", "service", "day"),
+                default="group",
+                help="what it is summed by (default: group)",
+            ),
+        ),
+    ),
     Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),
     Command(
         ("service", "install"),
@@ -239,9 +271,7 @@ _BUILT = (
 )
 
 _LATER = {
-    "budget": "show raise",
     "context": "decide run compact handoff status expand signal export calibrate",
-    "usage": "",
     "channels": "list test",
     "pair": "",
     "people": "list grant revoke",

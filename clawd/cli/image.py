@@ -10,23 +10,22 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from clawd.cli.page import cell, console, give, say
+from clawd.config.engines import CLAUDE_CODE
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
-from clawd.errors import ClawdError, NotBuilt, UsageError
+from clawd.errors import ClawdError, UsageError
 
 _SECONDS = 900.0  # without a word from the Engine: a step of a build may be silent for long
 
 
 def build(options: Namespace, home: Home) -> int:
     """Build what `[sandbox] image` names, and what groups name that is not there yet; with --group what this group
-    names, and what its packages make of it."""
+    names, and what its packages make of it. The target claude-code is built on top, where the CLI is wanted."""
     from clawd.commands.looking import check_group
     from clawd.resources import shipped
     from clawd.sandbox import image
     from clawd.sandbox.engine import find_engine
 
-    if options.target != "agent":
-        raise NotBuilt(f"the target {options.target} is not built yet")
     check_group(home, options.group)
     config = LiveConfig(home, dict(os.environ))
     settings = config.for_group(options.group).sandbox if options.group else config.current.sandbox
@@ -35,12 +34,18 @@ def build(options: Namespace, home: Home) -> int:
     if packages and not options.yes:
         _confirm(options.group, packages)
     engine, containers = find_engine(config.current.sandbox.docker_host, dict(os.environ)), shipped("containers")
-    made = name = settings.image
+    cli = options.target == "claude-code" or settings.image == CLAUDE_CODE
+    named = "image" in config.current.sandbox.model_fields_set  # an image of the person's own is the one that is used
+    made = name = CLAUDE_CODE if cli and not named else settings.image
+    agent = config.current.sandbox.image if made == CLAUDE_CODE else made
 
     def work(client: Any) -> str:
-        id = image.build_agent(client, containers, made, options.base, tell)
-        base = (image.labels_of(client, made) or {}).get(image.LABEL_FROM)
-        for other in sorted(others):
+        id = image.build_agent(client, containers, agent, options.base, tell)
+        base = (image.labels_of(client, agent) or {}).get(image.LABEL_FROM)
+        if cli:
+            tell(f"adding Claude Code to {made} …")
+            id = image.build_claude_code(client, containers, id, made, tell)
+        for other in sorted(others - {CLAUDE_CODE}):
             if image.labels_of(client, other) is None:
                 tell(f"building {other} …")
                 image.build_agent(client, containers, other, base, tell)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NOTHING = "–"
 _PIPE = 10_000  # columns of what is not a terminal: nothing is cut there
-_MOMENTS = frozenset(("received", "since", "ts", "updated"))
+_MOMENTS = frozenset(("opens", "received", "since", "ts", "updated"))
 COLOURS = {
     "error": "red",
     "warn": "yellow",

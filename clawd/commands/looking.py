@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from clawd import __version__
 from clawd.clock import rfc3339
 from clawd.config.home import Home, group_folders
-from clawd.config.load import check_file, check_home, load_config, load_group, merged
+from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged
+from clawd.config.presets import services
 from clawd.errors import ConfigError, NotFound
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
@@ -22,6 +23,9 @@ from clawd.ledger.groups import GroupRow, SessionRow
 from clawd.model import Authority
 from clawd.sessions import reading
 from clawd.trust import Role
+from clawd.usage import reports
+from clawd.usage.books import Rules
+from clawd.usage.budgets import period
 
 T = TypeVar("T")
 Shown = dict[str, Any]
@@ -106,6 +110,28 @@ def group(home: Home, name: str) -> Shown:
             names = [path.name for path in folder.root.iterdir()] if folder.root.is_dir() else []
             return {**found, "files": sorted(names)}
     raise NotFound(f"there is no group {name!r}", hint=f"clawd groups add {name}")
+
+
+def budgets(home: Home) -> list[Shown]:
+    """A row for each limit of every group, then of every service, in the shape of `usage.reports.budget`."""
+    config, now = load_config(home, dict(os.environ)), datetime.now(UTC)
+    asked = []
+    for row in _groups(home):
+        with suppress(ConfigError):  # the doctor says what is wrong with it
+            settings = merged(config, load_group(home, row.folder))
+            asked.append((Rules(row.name, settings.budget, None, None), period(now, settings.timezone)))
+    today = period(now, config.claw.timezone or machine_zone())
+    asked += [(Rules(None, None, name, service.limits), today) for name, service in services(config).items()]
+
+    def rows(tx: Transaction | None) -> list[Shown]:
+        return [row for rules, when in asked for row in reports.budget(tx, rules, when, now)]
+
+    return rows(None) if (found := _read(home, rows)) is None else found
+
+
+def usage(home: Home, by: str) -> list[Shown]:
+    """What was used, in the shape of `usage.reports.usage`."""
+    return _read(home, lambda tx: reports.usage(tx, by)) or []
 
 
 def messages(home: Home, group: str | None, state: str | None, limit: int) -> list[Shown]:

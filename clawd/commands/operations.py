@@ -16,12 +16,17 @@ from typing import Any
 from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
+from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders
+from clawd.config.load import load_config, load_group, merged
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import folder_name
 from clawd.ledger import ends, groups, turns
 from clawd.ledger.db import Ledger
 from clawd.turns.dispatch import Dispatcher
+from clawd.usage import reports
+from clawd.usage.books import Rules
+from clawd.usage.budgets import period
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +92,8 @@ class Operations:
         row = await self._known(params)
         file, key = self._home.group(row.folder).config_file, text(params, "key")
         await asyncio.to_thread(set_value, file, key, str(params.get("value", "")))  # its library takes time to load
+        if self._dispatcher is not None:
+            self._dispatcher.spending.tick()
         return {"group": row.name, "key": params["key"], "value": params.get("value")}
 
     async def clean_group(self, params: Params) -> Params:
@@ -120,6 +127,22 @@ class Operations:
         if self._dispatcher is not None:
             self._dispatcher.wake(turn["grp"])
         return {"id": id, "turn": turn["id"], "state": "received"}
+
+    async def raise_budget(self, params: Params) -> Params:
+        """Raise the limits of a group for one day or month; turns that wait for that go on."""
+        row, usd, tokens = await self._known(params), params.get("usd"), params.get("tokens")
+        if usd is None and tokens is None:
+            raise UsageError("say by how much: --usd N or --tokens N")
+        settings = await asyncio.to_thread(self._settings, row.folder)
+        when, span = period(self._clock.now(), settings.timezone), text(params, "span")
+        rules = Rules(row.name, settings.budget, None, None)
+        result = await self._ledger.do(lambda tx: reports.raised(tx, rules, when, span, usd, tokens, self._now()))
+        if self._dispatcher is not None:
+            self._dispatcher.spending.look()
+        return result
+
+    def _settings(self, folder: str) -> Effective:
+        return merged(load_config(self._home, dict(os.environ)), load_group(self._home, folder))
 
     async def sandboxes(self, params: Params) -> list[Params]:
         return [] if self._dispatcher is None else self._dispatcher.sandboxes()
@@ -158,6 +181,7 @@ _OPERATIONS = {
     "groups.clean": Operations.clean_group,
     "groups.trust": Operations.trust_group,
     "messages.retry": Operations.retry,
+    "budget.raise": Operations.raise_budget,
     "sandbox.list": Operations.sandboxes,
     "sandbox.stop": Operations.stop_sandbox,
 }

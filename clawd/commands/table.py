@@ -51,6 +51,10 @@ async def _model(context: CommandContext, row: Row, rest: str) -> str:
     return await context.model(row["grp"], rest)
 
 
+async def _usage(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.usage(row["grp"], row["session"])
+
+
 def _later(word: str) -> Command:
     return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
 
@@ -66,5 +70,6 @@ COMMANDS: dict[str, Command] = {
         lambda *_: Done(""),
         _model,
     ),
-    **{word: _later(word) for word in ("usage", "memory", "remember", "schedule", "skills", "approve", "deny", "pair")},
+    "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
+    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills", "approve", "deny", "pair")},
 }

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from clawd.config.schema import Config, ModelTable
 
 
+CLAUDE_CODE = "clawd-claude-code"  # the image that has the CLI, which `clawd image build --target claude-code` makes
+
+
 def _beneath(path: str) -> str:
     if path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError(f"{path[:80]!a} is no file beneath work/")

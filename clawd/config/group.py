@@ -141,22 +141,15 @@ class Effective:
 _LATER = (
     "channels",
     "memory",
-    "budget",
     "webhooks",
     "profiles",
-    "prices",
     "speech",
     "distil",
 )
-_GROUP_LATER = ("watch", "webhook", "heartbeat", "external", "memory", "budget", "learn")
+_GROUP_LATER = ("watch", "webhook", "heartbeat", "external", "memory", "learn")
 
 
 def not_built(config: Config | GroupConfig) -> list[str]:
     """The tables and keys that are set although what they are for is not built yet."""
     later = _LATER if isinstance(config, Config) else _GROUP_LATER
-    found = [f"[{name}]" for name in later if name in config.model_fields_set and getattr(config, name)]
-    if isinstance(config, Config):
-        for service, table in config.services.items():
-            later_limits = sorted({"tokens_per_day", "usd_per_day"} & table.limits.model_fields_set)
-            found += [f"[services.{service}.limits] {name}" for name in later_limits]
-    return found
+    return [f"[{name}]" for name in later if name in config.model_fields_set and getattr(config, name)]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from clawd.config.begin import ensure_group as ensure_group
 from clawd.config.begin import init_home as init_home
-from clawd.config.engines import served
+from clawd.config.engines import CLAUDE_CODE, served
 from clawd.config.group import Effective, GroupConfig
 from clawd.config.home import Home
 from clawd.config.places import line_of
@@ -101,12 +101,16 @@ def merged(config: Config, group: GroupConfig) -> Effective:
         own = getattr(group, name)
         return getattr(config, name).model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
 
+    model, sandbox = served(config, over("model")), over("sandbox")
+    named = group.sandbox.model_fields_set | config.sandbox.model_fields_set
+    if model.engine == "claude-code" and "image" not in named:
+        sandbox = sandbox.model_copy(update={"image": CLAUDE_CODE})
     return Effective(
         name=config.claw.name,
         timezone=group.timezone or config.claw.timezone or machine_zone(),
         trigger=group.trigger or config.claw.trigger,
-        sandbox=over("sandbox"),
-        model=served(config, over("model")),
+        sandbox=sandbox,
+        model=model,
         limits=over("limits"),
         memory=over("memory"),
         budget=over("budget"),

@@ -106,9 +106,18 @@ def _laid(name: str, own: object) -> object:
         return own
     if "base_url" in own:
         beneath.pop("hosts", None)
+        if "paths" in beneath:
+            beneath["paths"] = _counted(beneath["paths"], str(own["base_url"]))
     elif "hosts" in own:
         del beneath["base_url"]
     return {**beneath, **own}
+
+
+def _counted(paths: list[str], base_url: str) -> list[str]:
+    """The paths as they count from an address that has their beginning in it: many clients are told `…/v1`."""
+    last = f"/{base_url.rstrip('/').rpartition('/')[2]}"
+    inside = [path.removeprefix(last) for path in paths if f"{path}/".startswith(f"{last}/")]
+    return ["/"] if "" in inside else inside or paths
 
 
 def services(config: Config) -> dict[str, Service]:

@@ -40,7 +40,7 @@ class SandboxTable(Table):
     backend: Literal["auto", "docker", "bubblewrap"] = "auto"
     """What makes sandboxes; `auto` takes docker where its Engine and image answer."""
     image: Image = "clawd-agent"
-    """Docker: the image that agents run in."""
+    """Docker: the image that agents run in; with engine "claude-code" its own, clawd-claude-code."""
     warm_minutes: Annotated[float, Field(ge=0)] = 10
     """How long an idle sandbox is kept."""
     keep: bool = True

@@ -21,7 +21,7 @@ from clawd.config.presets import services
 from clawd.config.schema import Config, LimitsTable
 from clawd.context import fence, imports
 from clawd.context.fence import Fences
-from clawd.context.history import Message, history
+from clawd.context.history import Histories, Message
 from clawd.context.parts import Part, compact, declared, prompt
 from clawd.context.tools import sandbox_tools
 from clawd.errors import ConfigError, UnsafePath
@@ -72,6 +72,7 @@ class Composer:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
         self._config, self._ledger, self._host_tools = config, ledger, host_tools
         self._fences = Fences(home.state)
+        self._histories = Histories(self._fences)
         self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
 
     def engine(self, group: str) -> str | None:
@@ -132,19 +133,7 @@ class Composer:
     def shown(self, row: Row | Mapping[str, Any], wakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Wakes of this turn, or that join it, with `text`: what its model is shown of each."""
         name, zone = self._fences.of_turn(row["id"]), self._settings(row["grp"]).timezone
-        return [
-            {
-                "joined": 0,
-                **wake,
-                "text": fence.fenced(
-                    name,
-                    fence.wake(
-                        wake["kind"], fence.person_of(wake["sender"], wake["role"]), wake["at"], wake["parts"], zone
-                    ),
-                ),
-            }
-            for wake in wakes
-        ]
+        return [{"joined": 0, **wake, "text": fence.shown(name, wake, zone)} for wake in wakes]
 
     async def told(self, claim: Claim, settings: Effective) -> Told:
         """What the model of a claimed turn is told. What is slow is done beside the event loop."""
@@ -173,7 +162,7 @@ class Composer:
             without = {row["retry_of"]} if row["retry_of"] is not None else ()
             said: list[Message] = []
             if stem is not None:
-                said = history(folder.sessions / f"{stem}.md", self._fences, settings.timezone, without=without)
+                said = self._histories.of(folder.sessions / f"{stem}.md", settings.timezone, without=without)
             return system, refused, said
 
         system, refused, said = await asyncio.to_thread(read)

@@ -18,6 +18,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -91,14 +92,22 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def wake(kind: str, person: str | None, at: str | None, parts: Iterable[Mapping[str, Any]], zone: str) -> Iterable[Any]:
-    """The lines of a wake (`parts` as in `model.Part`). What was typed, or made the wake without typing, has the wake's
-    own kind and its `person`; what is quoted, forwarded or attached has its own kind, and whom or what it names."""
-    for part in parts:
+def voices(wake: Mapping[str, Any]) -> list[tuple[str, str, str | None, str]]:
+    """(kind, origin, name, text) of each voice in a wake, in order. What was typed, or made the wake without typing,
+    has the wake's own kind and speaker; what is quoted, forwarded or attached has its own kind, and whom it names."""
+
+    def voice(part: Mapping[str, Any]) -> tuple[str, str, str | None]:
         if part["kind"] == "typed":
-            yield line(kind, part["origin"], person, at, part["text"], zone)
-        else:
-            yield line(part["kind"], part["origin"], part.get("sender") or part.get("name"), at, part["text"], zone)
+            return wake["kind"], part["origin"], person_of(wake["sender"], wake["role"])
+        return part["kind"], part["origin"], part.get("sender") or part.get("name")
+
+    return [(*own, "\n\n".join(part["text"] for part in said)) for own, said in groupby(wake["parts"], voice)]
+
+
+def shown(fence: str, wake: Mapping[str, Any], zone: str) -> str:
+    """A wake in its turn's fence."""
+    said = voices(wake)
+    return fenced(fence, [line(kind, origin, name, wake["at"], text, zone) for kind, origin, name, text in said])
 
 
 def line(kind: str, role: str, name: str | None, at: str | None, text: str, zone: str) -> dict[str, Any]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
 from clawd import __version__
+from clawd.config.engines import engines
 from clawd.config.group import not_built
 from clawd.config.home import Home, group_folders
 from clawd.config.load import check_home, load_config, load_group, merged
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, SandboxUnavailable
-from clawd.health import gateway, groups, machine, mounts, remains
+from clawd.health import budgets, gateway, groups, machine, mounts, remains
 from clawd.health.findings import Finding, finding, read_ledger
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries, runs
@@ -93,6 +95,25 @@ def _sandbox(home: Home) -> Iterator[Finding]:
         for line in probe.doctor(install_id(home.root), shipped("containers/agent")):
             level = "warn" if usable and line.level == "error" else line.level
             yield finding(line.check, level, line.message, line.command)
+        if not usable:
+            yield from _programs(home, config)
+
+
+def _programs(home: Home, config: Config) -> Iterator[Finding]:
+    """Under bubblewrap a sandbox has the programs of this machine: those of foreign engines must be among them."""
+    for folder in group_folders(home):
+        with suppress(ClawdError):  # its config is another finding
+            table = merged(config, load_group(home, folder)).model
+            agent = table.agent if table.engine == "exec" else table.engine
+            entry = engines(config).get(agent or "")
+            program = entry.command[0] if entry else "/mnt/"
+            if not program.startswith("/mnt/") and shutil.which(program, path=probe.SYSTEM_PATH) is None:
+                yield finding(
+                    "engines",
+                    "error",
+                    f"group {folder} works with {agent}, and this machine has no {program}: install it for every user"
+                    f' (in /usr/local/bin), or mount it and write [engines.{agent}] command = ["/mnt/NAME/{agent}"]',
+                )
 
 
 def _engine(home: Home, config: Config) -> list[Check]:
@@ -163,5 +184,6 @@ CHECKS = (
     groups.files,
     groups.work,
     gateway.services,
+    budgets.budgets,
     mounts.mounts,
 )

@@ -81,7 +81,7 @@ class Ledger:
         self._connection = connection
         self._waiting: queue.SimpleQueue[tuple[Work, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = self._reading = False
         self._file = path.stat()
         self.patient = True
         self.damage: LedgerCorrupt | None = None
@@ -129,7 +129,9 @@ class Ledger:
         except sqlite3.Error as error:
             raise explained(error, path) from error
         _check_version(version, path)
-        return cls(path, connection)
+        ledger = cls(path, connection)
+        ledger._reading = True
+        return ledger
 
     def is_there(self) -> bool:
         """Whether the path still leads to the open file: what is written to another one is lost."""
@@ -249,7 +251,7 @@ class Ledger:
         connection = self._connection
         outcomes: list[tuple[Any, BaseException | None]] = []
         transaction = Transaction(connection)
-        connection.execute("BEGIN IMMEDIATE" if not self._is_read_only() else "BEGIN")
+        connection.execute("BEGIN" if self._reading else "BEGIN IMMEDIATE")
         for work in works:
             connection.execute("SAVEPOINT work")
             try:
@@ -267,9 +269,6 @@ class Ledger:
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-
-    def _is_read_only(self) -> bool:
-        return self._thread is None and bool(self._connection.execute("PRAGMA query_only").fetchone()[0])
 
     @property
     def _ballast(self) -> Path:

@@ -25,10 +25,11 @@ _ENDED = frozenset({"recorded", "stopped", "withdrawn", "stale", "failed"})
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What was over before `text` loses its text, what was over before `keys` goes."""
+    """What was over before `text` loses its text, what was over before `keys` goes; what was paid before `money`."""
 
     text: datetime
     keys: datetime
+    money: datetime
 
     def are_over(self, moment: str | None, forgotten: bool) -> bool:
         """Whether what ended at `moment` loses its text now, or its row if that is gone already."""
@@ -105,7 +106,26 @@ def runs(tx: Transaction, terms: Terms, after: int) -> int | None:
     return _last(rows, "n")
 
 
-EVERY: tuple[Slice, ...] = (turns, messages, notices, runs)
+def money(tx: Transaction, terms: Terms, after: int) -> int | None:
+    """What model calls took: there is no content in it."""
+    return _paid(tx, "reservation", terms, after)
+
+
+def raises(tx: Transaction, terms: Terms, after: int) -> int | None:
+    """What limits were raised by."""
+    return _paid(tx, "budget_raise", terms, after)
+
+
+def _paid(tx: Transaction, table: str, terms: Terms, after: int) -> int | None:
+    rows = tx.all(f"SELECT id, made FROM {table} WHERE id > ? ORDER BY id LIMIT ?", after, SLICE)
+    for row in rows:
+        made = moment_of(row["made"])
+        if made is not None and made < terms.money:
+            tx.execute(f"DELETE FROM {table} WHERE id = ?", row["id"])
+    return _last(rows, "id")
+
+
+EVERY: tuple[Slice, ...] = (turns, messages, notices, runs, money, raises)
 
 
 def shrink(tx: Transaction) -> bool:

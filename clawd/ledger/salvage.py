@@ -22,7 +22,21 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.trust import Role
 
 # In the order of their references.
-TABLES = ("grp", "session", "turn", "inbound", "wake", "turn_wake", "step", "effect", "delivery", "run", "question")
+TABLES = (
+    "grp",
+    "session",
+    "turn",
+    "inbound",
+    "wake",
+    "turn_wake",
+    "step",
+    "effect",
+    "delivery",
+    "run",
+    "question",
+    "reservation",
+    "budget_raise",
+)
 MOST_MISSES = 20_000  # keys without a row, one after another, behind which nothing more is expected
 GAP = 1_000  # keys that are left out behind a damaged table: the lost rows' are never given again
 LIMIT = 1900  # characters of a chunk that any platform takes
@@ -315,7 +329,9 @@ def _settle_waiting(tx: Transaction, turn: int, now: str, found: Salvaged) -> No
     whole = next((at for at, n in enumerate(numbers) if n != at), len(numbers))
     tx.execute("DELETE FROM step WHERE turn = ? AND n >= ?", turn, whole)
     tx.execute("UPDATE turn_wake SET joined = MIN(joined, ?) WHERE turn = ?", whole, turn)
-    if not tx.one("SELECT 1 FROM inbound WHERE turn = ?", turn):
+    told = "turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ? AND w.inbound IS NULL AND w.text IS NOT NULL"
+    tx.execute(f"UPDATE wake SET state = 'pending' WHERE id IN (SELECT w.id FROM {told})", turn)
+    if not tx.one("SELECT 1 FROM inbound WHERE turn = ?", turn) and not tx.one(f"SELECT 1 FROM {told}", turn):
         why = "its message was lost with the damaged ledger"
         sql = "UPDATE turn SET state = 'failed', error = ?, ended_at = ?, recorded_at = ? WHERE id = ?"
         tx.execute(sql, why, now, now, turn)

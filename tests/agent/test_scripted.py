@@ -34,6 +34,13 @@ def test_the_message_is_filled_in(tmp_path: Path) -> None:
     assert answer.text == "milk!" and turn.rounds == [("milk?", [("x", {"a": ["milk"]})])]
 
 
+def test_what_joins_is_filled_in_from_then_on(tmp_path: Path) -> None:
+    turn = StandInTurn(tmp_path, "one", script={"steps": [{"text": "{message}?", **CALL}, {"text": "{message}!"}]})
+    turn.coming = [{"id": 9, "parts": [{"kind": "typed", "text": word}]} for word in ("two", "three")]
+    assert scripted.respond(turn).text == "one\ntwo\nthree!"  # type: ignore[arg-type]
+    assert turn.rounds[0][0] == "one?"
+
+
 def test_an_error_ends_its_group(tmp_path: Path) -> None:
     steps = [{"error": "no", **CALL}, {"text": "next"}]
     answer, turn = play(tmp_path, steps)

@@ -67,7 +67,7 @@ def test_a_change_is_written_and_comments_stay(chat: Chat, words: str, written: 
         ("engine=gpt", "offline, scripted, messages"),
         ("effort=huge", "low, medium, high"),
         ("engine=exec agent=pie", "codex"),
-        ("engine=exec agent=grok", "no service 'xai'"),
+        ("engine=exec agent=grok", 'add "xai" in grants'),
         ("engine=exec", "agent ="),
         ("engine=chat", "needs a model"),
         ("colour=red", "is not understood"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.config.edit import set_value
+from clawd.config.edit import change, set_value
 from clawd.config.load import parse_group
 from clawd.errors import ConfigError, UsageError
 
@@ -73,6 +73,14 @@ def test_a_broken_file_is_left_to_the_person(file: Path) -> None:
     with pytest.raises(ConfigError, match="not TOML"):
         set_value(file, "answer", "off")
     assert file.read_text() == "[model\n"
+
+
+def test_several_keys_are_one_write_and_none_takes_a_key_out(file: Path) -> None:
+    change(file, {"model.engine": None, "model.model": "7", "limits.steps": None, "model.fallbacks": ["a"]})
+    assert file.read_text() == TEXT.replace('engine = "offline"\n', 'model = "7"\nfallbacks = ["a"]\n')
+    with pytest.raises(ConfigError):
+        change(file, {"model.model": "8", "model.engine": "gpt"})
+    assert parse_group(file.read_text()).model.model == "7"
 
 
 def test_a_missing_file_is_made(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def refusal(text: str) -> str:
 
 def test_the_presets_are_there_without_any_config() -> None:
     found = read("")
-    assert list(found) == list(PRESETS) == ["anthropic", "openai", "openrouter", "ollama", "github"]
+    assert list(found) == list(PRESETS) == ["anthropic", "openai", "openrouter", "xai", "ollama", "github"]
     assert all(it.credential is None for it in found.values())
     assert Config().services == {}
 
@@ -42,6 +42,9 @@ def test_the_presets_are_there_without_any_config() -> None:
         ("anthropic.paths = []", {"paths": [], "base_url": "https://api.anthropic.com"}),
         ("github.methods = ['GET']", {"methods": ["GET"], "hosts": PRESETS["github"]["hosts"]}),
         ("github.base_url = 'https://git.example.org/api'", {"hosts": [], "base_url": "https://git.example.org/api"}),
+        ("openrouter.base_url = 'https://a.org/x/v2'", {"paths": PRESETS["openrouter"]["paths"]}),
+        ("anthropic.base_url = 'https://a.org/v1/'", {"paths": ["/messages", "/models", "/complete", "/files"]}),
+        ("ollama.base_url = 'http://10.0.0.7:11434/v1'", {"paths": ["/"]}),
         ("github.hosts = ['git.example.org']", {"hosts": ["git.example.org"], "base_url": None}),
         ("ollama.base_url = 'http://10.0.0.7:11434'", {"allow_private": True, "base_url": "http://10.0.0.7:11434"}),
     ],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.context.fence import KEY_FILE, Fences, fenced, line, person_of, wake
+from clawd.context.fence import KEY_FILE, Fences, fenced, line, person_of, shown
 
 AT = "2026-12-01T08:00:00.000+00:00"
 HOSTILE = [
@@ -52,10 +52,12 @@ def test_each_part_has_its_own_origin() -> None:
         {"kind": "quoted", "origin": "member", "text": "sh: rm", "sender": "bob", "name": None},
         {"kind": "attachment", "origin": "document", "text": "a page", "sender": None, "name": "a.pdf"},
     ]
-    told = [(each["kind"], each["from"], each["name"]) for each in wake("message", None, AT, parts, "Europe/Berlin")]
+    wake = {"kind": "message", "sender": "owner", "role": "owner", "at": AT, "parts": [parts[0], *parts]}
+    told = [(each["kind"], each["from"], each.get("name")) for each in read(shown("said-1", wake, "UTC"), "said-1")]
     assert told == [("message", "owner", None), ("quoted", "member", "bob"), ("attachment", "document", "a.pdf")]
-    [hook] = wake("webhook", None, AT, [{"kind": "typed", "origin": "external", "text": "x"}], "Europe/Berlin")
-    assert (hook["kind"], hook["from"], hook["at"]) == ("webhook", "external", "2026-12-01T09:00:00+01:00")
+    hook = wake | {"kind": "webhook", "sender": None, "parts": [{"kind": "typed", "origin": "external", "text": "x"}]}
+    [line] = read(shown("said-1", hook, "Europe/Berlin"), "said-1")
+    assert line == {"kind": "webhook", "from": "external", "at": "2026-12-01T09:00:00+01:00", "text": "x"}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.context.fence import Fences, fenced, wake
-from clawd.context.history import EARLIER, SHORTENED, history
+from clawd.context.fence import Fences, shown
+from clawd.context.history import BYTES, EARLIER, SHORTENED, Histories
 from clawd.context.parts import compact
 from clawd.errors import UnsafePath
 from clawd.model import Block
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import write_file
 from tests.sessions.strategies import blocks as any_blocks
-from tests.standin import chat
 
 AT = datetime(2026, 12, 1, 8, tzinfo=UTC)
 
@@ -30,8 +28,12 @@ def fences(tmp_path: Path) -> Fences:
     return Fences(tmp_path)
 
 
-def call(id: str, name: str = "bash", arguments: Any = '{"command":"date"}') -> dict[str, Any]:
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+def history(path: Path, fences: Fences, zone: str, limit: int = BYTES, without: Any = ()) -> list[dict[str, Any]]:
+    return Histories(fences).of(path, zone, limit, without)
+
+
+def call(id: str) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": "bash", "arguments": '{"command":"date"}'}}
 
 
 def said(message: dict[str, Any]) -> dict[str, Any]:
@@ -39,12 +41,16 @@ def said(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def accepted(messages: list[dict[str, Any]]) -> None:
-    """As strictly as an API takes a conversation that the next wake ends."""
-    sent = [{**each, "content": each["content"] or None} if "tool_calls" in each else each for each in messages]
-    chat.conversation([*sent, {"role": "user", "content": "next"}], False)
-    assert not messages or messages[0]["role"] == "user"
-    names = [call["function"] for message in messages for call in message.get("tool_calls", ())]
-    assert all(isinstance(json.loads(function["arguments"]), dict) for function in names)
+    """It begins with the user, each call is followed by its result, and no text but a result's is blank."""
+    waiting: list[str] = []
+    for n, message in enumerate(messages):
+        if message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting and (n or message["role"] == "user")
+        waiting = [call["id"] for call in message.get("tool_calls", ())]
+        assert waiting or message["content"].strip()
+    assert not waiting
 
 
 def test_a_turn_is_given_as_it_was_said(tmp_path: Path, fences: Fences) -> None:
@@ -61,7 +67,8 @@ def test_a_turn_is_given_as_it_was_said(tmp_path: Path, fences: Fences) -> None:
     messages = history(path, fences, "Europe/Berlin")
     accepted(messages)
     parts = [{"kind": "typed", "origin": "owner", "text": "hi </x>\n"}]
-    live = fenced(fences.of_turn(7), wake("message", None, "2026-12-01T08:00:00.000Z", parts, "Europe/Berlin"))
+    wake = {"kind": "message", "sender": "owner", "role": "owner", "at": "2026-12-01T08:00:00.000Z", "parts": parts}
+    live = shown(fences.of_turn(7), wake, "Europe/Berlin")
     assert messages[0] == {"role": "user", "content": live}  # the same bytes as when it was new: caches hold
     assert said(messages[1]) | {"at": ""} == {
         "kind": "quoted",
@@ -82,17 +89,16 @@ def test_a_turn_is_given_as_it_was_said(tmp_path: Path, fences: Fences) -> None:
 
 def test_a_person_s_edits_win_and_are_mended(tmp_path: Path, fences: Fences) -> None:
     path = tmp_path / "s.md"
-    twice = call("same id!", "no such/tool", "not json")
+    twice = call("twice")
     blocks = [
         Block("assistant", "I begin", AT),
         Block("user", "one", AT),
-        Block("assistant", "", AT, (twice, call("b", arguments=["x"]), {"id": "c"})),
+        Block("assistant", "", AT, (twice, call("b"), {"no": "id"})),
         Block("system", "in between", AT),
-        Block("tool", "result", AT, (), "same id!"),
+        Block("tool", "result", AT, (), "twice"),
         Block("tool", "an orphan", AT, (), "zz"),
         Block("assistant", "  ", AT),
-        Block("assistant", " ", AT, (twice, call("d"), call("d"))),
-        Block("tool", "once", AT, (), "d"),
+        Block("assistant", "again", AT, (twice,)),
         Block("teacher", "who is that", AT),
     ]
     path.write_bytes(write_file("s", blocks))
@@ -114,6 +120,21 @@ def test_whatever_the_file_holds_an_api_accepts_it(blocks: list[Block], limit: i
         messages = history(path, fences, "UTC", limit)
         accepted(messages)
         assert history(path, fences, "UTC", limit) == messages
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(any_blocks, max_size=4), max_size=4), st.integers(1000, 20_000), st.integers(0, 3))
+def test_what_is_kept_in_memory_makes_no_difference(grown: list[list[Block]], limit: int, edited: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        path, fences = Path(directory) / "s.md", Fences(Path(directory))
+        kept = Histories(fences)
+        for n, blocks in enumerate([[Block("user", "first"), Block("assistant", "", None, (call("c"),))], *grown]):
+            SessionFile(path, "s").append([*blocks, Block("user", f"{n}")], n)
+            if n == edited:
+                path.write_bytes(path.read_bytes().replace(b"first", b"edited") + b"loose text")
+            assert kept.of(path, "UTC", limit) == kept.of(path, "UTC", limit) == history(path, fences, "UTC", limit)
 
 
 def test_what_does_not_fit_is_cut_at_a_message_and_that_is_said(tmp_path: Path, fences: Fences) -> None:
@@ -151,6 +172,6 @@ def test_a_turn_that_is_too_long_keeps_what_was_said(tmp_path: Path, fences: Fen
 def test_no_file_is_an_empty_history_and_a_link_is_refused(tmp_path: Path, fences: Fences) -> None:
     assert history(tmp_path / "none.md", fences, "UTC") == []
     (tmp_path / "real.md").write_bytes(write_file("s", [Block("user", "hi", AT)]))
-    os.symlink("real.md", tmp_path / "s.md")
+    (tmp_path / "s.md").symlink_to("real.md")
     with pytest.raises(UnsafePath):
         history(tmp_path / "s.md", fences, "UTC")

@@ -8,9 +8,11 @@ import json
 import secrets
 import shutil
 import tempfile
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +21,9 @@ import pytest
 from aiohttp import web
 
 from clawd.clock import SystemClock
+from clawd.config.group import Effective, GroupConfig
+from clawd.config.load import merged, parse_group
+from clawd.config.schema import Config
 from clawd.gateway import audit
 from clawd.gateway.audit import Audit
 from clawd.gateway.caller import Road
@@ -26,7 +31,10 @@ from clawd.gateway.certificates import Certificates
 from clawd.gateway.gateway import Gateway
 from clawd.gateway.policy import Grants
 from clawd.host.connection import Connection, Patience
+from clawd.ledger.db import Ledger
 from clawd.trust import Role
+from clawd.usage.books import Books
+from clawd.usage.budgets import BudgetSpent
 
 from .granting import granting
 from .upstream import Authority, Upstream
@@ -51,6 +59,15 @@ def upstream() -> Iterator[Upstream]:
         yield made
 
 
+class PushedClock(SystemClock):
+    """The machine's clock, which a test can push ahead by seconds."""
+
+    ahead = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.ahead)
+
+
 @dataclass
 class Run:
     """A caller. `tokens` are those of all living runs of the stage, by token."""
@@ -62,7 +79,8 @@ class Run:
     taints: list[float] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
-    spendings: list[tuple[int | None, str | None]] = field(default_factory=list)
+    spendings: list[tuple[int | None, BudgetSpent | None]] = field(default_factory=list)
+    sessions: dict[str, int] = field(default_factory=dict)
     token: str = field(default_factory=lambda: "claw-" + secrets.token_urlsafe(32))
 
     def __post_init__(self) -> None:
@@ -72,9 +90,9 @@ class Run:
         return self.live
 
     def turn_of(self, session: str) -> int | None:
-        return None
+        return self.sessions.get(session)
 
-    def spent(self, turn: int | None, reason: str) -> None:
+    def spent(self, turn: int | None, reason: BudgetSpent) -> None:
         self.spendings.append((turn, reason))
 
     def paid(self, turn: int | None) -> None:
@@ -168,17 +186,20 @@ class Client:
 
 class Stage:
     """The gateway at the sockets of two runs, `a` (group main) and `b` (group other). `config` and `group` are what
-    the config files say from the next request on."""
+    the config files say from the next request on. With `counts` model calls are counted, in a ledger."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, counts: bool = False) -> None:
         self.root, self.config, self.group = root, "", "grants = []"
+        self.ledger = Ledger.open(root / "ledger.db") if counts else None
+        self.clock = PushedClock()
+        self.books = Books(self.ledger, self.clock, lambda: self.read()[0], self.settings) if self.ledger else None
         tokens: dict[str, str] = {}
         self.a, self.b = Run("run-a", "main", tokens), Run("run-b", "other", tokens)
         self.audit = Audit(root / "audit", 30)
         self.lookups: list[str] = []
         self.names: dict[str, list[str]] = {}
         self.certificates = Certificates(root / "gateway")
-        self.gateway = Gateway(self._grants, self.audit, self.certificates, SystemClock(), self._lookup)
+        self.gateway = Gateway(self._grants, self.audit, self.certificates, SystemClock(), self._lookup, self.books)
         self._parsed: tuple[str, str, Grants] | None = None
         self._servers: list[tuple[asyncio.Server, web.Server]] = []
         self._clients: list[Client] = []
@@ -187,6 +208,25 @@ class Stage:
         if self._parsed is None or self._parsed[:2] != (self.config, self.group):
             self._parsed = (self.config, self.group, granting(self.group, self.config))
         return self._parsed[2]
+
+    def read(self) -> tuple[Config, GroupConfig]:
+        return Config.model_validate(tomllib.loads(self.config)), parse_group(self.group)
+
+    def settings(self, group: str) -> Effective:
+        return merged(*self.read())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The reservations, in their order."""
+        reading = Ledger.read_only(self.root / "ledger.db")  # the other connection belongs to its thread
+        try:
+            return [dict(row) for row in reading.tx(lambda tx: tx.all("SELECT * FROM reservation ORDER BY id"))]
+        finally:
+            reading.close()
+
+    async def row(self, count: int = 1) -> dict[str, Any]:
+        """The last of so many, once none is open."""
+        await until(lambda: len(rows := self.rows()) == count and all(row["state"] != "open" for row in rows))
+        return self.rows()[-1]
 
     async def _lookup(self, host: str) -> list[str]:
         self.lookups.append(host)
@@ -267,12 +307,14 @@ class Stage:
             await http.shutdown(2.0)
         await self.gateway.close()
         self.audit.close()
+        if self.ledger is not None:
+            self.ledger.close()
 
 
 @asynccontextmanager
-async def staged() -> AsyncIterator[Stage]:
+async def staged(*, counts: bool = False) -> AsyncIterator[Stage]:
     root = Path(tempfile.mkdtemp(prefix="clawd-"))  # short: the name of a Unix socket holds 107 bytes
-    made = Stage(root)
+    made = Stage(root, counts=counts)
     try:
         for caller in (made.a, made.b):
             await made.listen(caller)

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawd.config.load import merged, parse_group
 from clawd.config.presets import PRESETS
+from clawd.config.schema import Config
 from clawd.errors import ConfigError
+from clawd.gateway import policy
 from clawd.gateway.policy import Grants, Verdict, decide
 from clawd.gateway.target import Malformed, inside, parse
 from clawd.trust import Role
@@ -329,3 +332,10 @@ def test_no_host_is_allowed_whose_normal_form_is_not(text: str) -> None:
     assert host in ("api.example.org", "up.example.org", "10.0.0.7", "api.anthropic.com") or host.endswith(
         ".example.com"
     )
+
+
+@pytest.mark.parametrize(("chosen", "own"), [((), {"anthropic", "ollama"}), (["xai"], {"anthropic", "ollama", "xai"})])
+def test_fallbacks_and_what_a_turn_chose_are_the_model_s_own_too(chosen: list[str], own: set[str]) -> None:
+    text = 'grants = ["anthropic", "xai", "ollama"]\n[model]\nengine = "messages"\nfallbacks = ["ollama/x"]'
+    found = policy.grants(Config(), merged(Config(), parse_group(text)), "main", frozenset(chosen))
+    assert {name for name, it in found.granted.items() if it.model} == own

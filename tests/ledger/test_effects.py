@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from clawd.errors import UsageError
-from clawd.ledger import effects, ends, turns
+from clawd.ledger import effects, ends, groups, jobs, turns
 from clawd.ledger.db import Transaction
-from clawd.model import Effect, Lease
+from clawd.model import Authority, Effect, Lease
+from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
 
 HI = {"text": "hi"}
@@ -98,7 +99,11 @@ def test_quotas_count_every_tool_that_sends(desk: Desk) -> None:
 
 
 def test_a_job_has_no_tools(desk: Desk) -> None:
-    desk.accept(session="job:1")
+    def ask(tx: Transaction) -> None:
+        groups.add(tx, "main", NOW)
+        jobs.put(tx, "compact", "main", "k", "do", Authority(Role.OWNER), NOW)
+
+    desk.ledger.tx(ask)
     lease = claim(desk)
     for tool in ("send_message", "tool_help"):
         assert call(desk, lease, tool=tool) == Effect({"error": "a job has no tools"})

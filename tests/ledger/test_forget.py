@@ -21,7 +21,7 @@ def pass_days(ledger: Ledger, days: float) -> None:
     moment = moment_of(NOW)
     assert moment is not None
     now = moment + timedelta(days=days)
-    terms = Terms(now - timedelta(days=7), now - timedelta(days=30))
+    terms = Terms(now - timedelta(days=7), now - timedelta(days=30), now - timedelta(days=400))
     for look in forget.EVERY:
         after: int | None = 0
         while after is not None:

@@ -1,7 +1,9 @@
-"""A state machine that drives messages, turns, records and sends with a crash possible after every transaction.
+"""A state machine that drives messages, turns, steering, jobs, records and sends with a crash possible after every
+transaction.
 
-The platform and the session file are what a person would see: every message must end with exactly one visible reply,
-one set of blocks, or one sentence that says why not. A send that may have arrived is repeated at most once, and marked.
+The platform and the session file are what a person would see: every message must end with exactly one visible reply of
+a turn whose model was shown it, one set of blocks, or one sentence that says why not. A send that may have arrived is
+repeated at most once, and marked.
 """
 
 import contextlib
@@ -9,25 +11,31 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from clawd.errors import LeaseLost
-from clawd.ledger import deliveries, ends, runs, turns
+from clawd.ledger import deliveries, ends, inbound, jobs, runs, steering, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.moves import delivery_after_doubt
-from clawd.model import Final, Lease
+from clawd.model import Authority, Final, Lease
+from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
 
 GROUPS = ("main", "other")
+ROLES = st.sampled_from([Role.OWNER, Role.OWNER, Role.MEMBER])
+SHM = Path("/dev/shm")
 
 
 class Messages(RuleBasedStateMachine):
     @initialize(tells=st.booleans())
     def begin(self, tells: bool) -> None:
-        self.directory = Path(tempfile.mkdtemp())
+        self.few = mock.patch.object(inbound, "MAX_QUEUED", 2)  # so that turns of several messages are common
+        self.few.start()
+        self.directory = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
         self.desk = Desk(Ledger.open(self.directory / "ledger.db"))
         self.tells = tells
         self.runs = 0
@@ -39,6 +47,10 @@ class Messages(RuleBasedStateMachine):
         self.file: list[int] = []  # turns whose blocks are in their session file
         self.platform: Counter[int] = Counter()  # what a person sees, by delivery
         self.marked: set[int] = set()
+        self.jobs: list[int] = []
+        self.shown: dict[int, set[int]] = {}  # by turn: the wakes that a model was surely shown for it
+        self.take_in("main", "a", Role.OWNER)
+        self.claim("main", 0)
 
     @property
     def ledger(self) -> Ledger:
@@ -46,11 +58,49 @@ class Messages(RuleBasedStateMachine):
 
     # ── what happens ──
 
-    @rule(group=st.sampled_from(GROUPS), session=st.sampled_from(["a", "b"]))
-    def accept(self, group: str, session: str) -> None:
+    @rule(group=st.sampled_from(GROUPS), session=st.sampled_from(["a", "b"]), role=ROLES)
+    def accept(self, group: str, session: str, role: Role) -> None:
+        self.take_in(group, session, role)
+
+    def take_in(self, group: str, session: str, role: Role) -> int:
         self.ids.append(f"m{len(self.ids)}")
-        taken = self.desk.accept(group=group, session=f"{group}:{session}", id=self.ids[-1])
+        taken = self.desk.accept(group=group, session=f"{group}:{session}", id=self.ids[-1], role=role)
         self.accepted.append(taken.seq)
+        return taken.turn or 0
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), role=ROLES, then=st.sampled_from(["wait", "step", "step", "step and crash", "interrupt"]))
+    def follow_up(self, data: st.DataObject, role: Role, then: str) -> None:
+        """Somebody says more to a turn at work."""
+        lease = data.draw(st.sampled_from(self.leases))
+        row = self.ledger.tx(lambda tx: turns.get(tx, lease.turn))
+        turn = self.take_in(row["grp"], row["session"].partition(":")[2], role)
+        if then == "interrupt":
+            self.ledger.tx(lambda tx: steering.interrupt(tx, turn, NOW))
+        elif then != "wait":
+            self.take_step(lease, data)
+        if then == "step and crash":
+            self.crash()
+
+    @precondition(lambda self: self.accepted and len(self.jobs) < 3)
+    @rule(trust=st.sampled_from([1.0, 0.2]))
+    def job(self, trust: float) -> None:
+        asks, key = Authority(Role.OWNER, trust), f"k{len(self.jobs)}"
+        group = self.ledger.tx(lambda tx: tx.one("SELECT name FROM grp"))
+        assert group is not None
+        self.jobs.append(self.ledger.tx(lambda tx: jobs.put(tx, "k", group["name"], key, "p", asks, NOW)))
+
+    @rule(group=st.sampled_from(GROUPS), release=st.sampled_from([True, True, False]))
+    def hold(self, group: str, release: bool) -> None:
+        self.ledger.tx(lambda tx: ends.hold(tx, group, "no sandbox", NOW, limit=4000))
+        if release:
+            self.ledger.tx(lambda tx: ends.release(tx, group))
+
+    @rule()
+    def retry(self) -> None:
+        """Somebody has what failed tried again."""
+        for row in self.ledger.tx(lambda tx: tx.all("SELECT seq FROM inbound WHERE state = 'failed' LIMIT 1")):
+            self.ledger.tx(lambda tx, seq=row["seq"]: ends.retry(tx, seq, NOW))  # type: ignore[misc]
 
     @precondition(lambda self: self.ids)
     @rule(group=st.sampled_from(GROUPS), data=st.data())
@@ -76,9 +126,31 @@ class Messages(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
-        lease = data.draw(st.sampled_from(self.leases))
-        count = len(self.ledger.tx(lambda tx: turns.steps(tx, lease.turn)))
-        self.ledger.tx(lambda tx: turns.add_step(tx, lease, count, {"role": "assistant", "n": count}, []))
+        """The model took a step, after it was shown the turn's wakes and as many follow-ups as there were then."""
+        self.take_step(data.draw(st.sampled_from(self.leases)), data)
+
+    def take_step(self, lease: Lease, data: st.DataObject) -> None:
+        shown = self.show(lease, data)
+
+        def add(tx: Transaction) -> None:
+            count = len(turns.steps(tx, lease.turn))
+            for _ in range(2):  # its answer was lost
+                turns.add_step(tx, lease, count, {"role": "assistant", "n": count}, shown)
+                steering.join(tx, lease.turn, count, shown, NOW)
+
+        self.ledger.tx(add)
+
+    def show(self, lease: Lease, data: st.DataObject) -> list[int]:
+        """What the model of a turn is shown now: some of its wakes, and some of what was said meanwhile."""
+
+        def there(tx: Transaction) -> list[int]:
+            own = turns.wakes(tx, lease.turn)
+            return [wake["id"] for wake in own + steering.followups(tx, turns.get(tx, lease.turn))]
+
+        ids = self.ledger.tx(there)
+        shown = data.draw(st.one_of(st.just(ids), st.lists(st.sampled_from(ids), min_size=1, unique=True)))
+        self.shown.setdefault(lease.turn, set()).update(shown)
+        return shown
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), ending=st.sampled_from(["answer", "answer", "answer", "fault", "stop"]))
@@ -88,15 +160,24 @@ class Messages(RuleBasedStateMachine):
             session = self.ledger.tx(lambda tx: turns.get(tx, lease.turn))["session"]
             self.ledger.tx(lambda tx: ends.request_stop(tx, session))
             return
+        shown = self.show(lease, data) if data.draw(st.booleans()) else None
         self.leases.remove(lease)
         self.stale.append(lease)
         if ending == "answer":
-            self.answer(lease)
+            ended = self.answer(lease, shown)
+            marks = ", ".join("?" * len(shown or ()))
+            rows = self.ledger.tx(
+                lambda tx: tx.all(f"SELECT turn FROM turn_wake WHERE wake IN ({marks})", *shown or ())
+            )
+            assert ended.state == "stopped" or {row["turn"] for row in rows} <= {lease.turn}
         else:
             self.ledger.tx(lambda tx: ends.fault(tx, lease.turn, "broke", NOW, limit=4000))
 
-    def answer(self, lease: Lease) -> ends.Ended:
-        final = Final(f"reply to {lease.turn}")
+    def answer(self, lease: Lease, shown: list[int] | None = None) -> ends.Ended:
+        final = Final(f"reply to {lease.turn}", shown=shown)
+        if shown is None:
+            own = self.ledger.tx(lambda tx: turns.wakes(tx, lease.turn))
+            self.shown.setdefault(lease.turn, set()).update(wake["id"] for wake in own)
         return self.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000))
 
     @precondition(lambda self: self.stale)
@@ -107,7 +188,8 @@ class Messages(RuleBasedStateMachine):
         with contextlib.suppress(LeaseLost):
             ended = self.answer(lease)
             assert ended.state == self.ledger.tx(lambda tx: turns.get(tx, lease.turn))["state"]
-            assert len(ended.deliveries) == (0 if ended.state == "stopped" else 1)
+            texts = self.ledger.tx(lambda tx: tx.all("SELECT * FROM delivery WHERE turn = ?", lease.turn))
+            assert sorted(ended.deliveries) == [row["id"] for row in texts]
 
     @rule(commit=st.booleans())
     def record(self, commit: bool) -> None:
@@ -158,7 +240,8 @@ class Messages(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The daemon dies between two transactions and starts again: its sandboxes are dead."""
+        """The daemon dies between two transactions and starts again: its sandboxes are dead, and the next ones claim
+        what is left."""
         self.ledger._connection.close()  # no goodbye
         self.desk.ledger = Ledger.open(self.directory / "ledger.db")
         self.stale += self.leases
@@ -172,6 +255,8 @@ class Messages(RuleBasedStateMachine):
                     ends.requeue(tx, row["id"], NOW)
 
         self.ledger.tx(recover)
+        for group in GROUPS:
+            self.claim(group, 0)
 
     # ── what must hold ──
 
@@ -195,13 +280,15 @@ class Messages(RuleBasedStateMachine):
             self.finish()
             self.judge()
         finally:
+            self.few.stop()
             self.ledger.close()
             shutil.rmtree(self.directory)
 
     def finish(self) -> None:
         """Let everything come to its end without further trouble."""
-        for _ in range(20 * len(self.accepted) + 20):
+        for _ in range(20 * len(self.accepted) + 10 * len(self.jobs) + 20):
             for group in GROUPS:
+                self.ledger.tx(lambda tx, group=group: ends.release(tx, group))  # type: ignore[misc]
                 self.claim(group, 0)
             for lease in list(self.leases):
                 self.leases.remove(lease)
@@ -218,9 +305,29 @@ class Messages(RuleBasedStateMachine):
             sent = self.ledger.tx(
                 lambda tx, turn=message["turn"]: tx.all("SELECT * FROM delivery WHERE turn = ?", turn)  # type: ignore[misc]
             )
-            assert len(sent) == (0 if message["state"] == "stopped" else 1)
+            replies = [row for row in sent if row["kind"] == "text" or "did not work" in row["text"]]
+            assert len(replies) == (0 if message["state"] == "stopped" else 1)
             assert all(self.platform[row["id"]] >= 1 for row in sent)
+            if message["state"] == "recorded":
+                wakes = self.ledger.tx(
+                    lambda tx, seq=seq: tx.all("SELECT MAX(id) AS id FROM wake WHERE inbound = ?", seq)  # type: ignore[misc]
+                )
+                assert {row["id"] for row in wakes} <= self.shown[message["turn"]]
+        self.judge_turns()
+
+    def judge_turns(self) -> None:
+        """Each turn has ended, one role acted in it, and what a job said went nowhere."""
+        for turn in self.ledger.tx(lambda tx: tx.all("SELECT * FROM turn")):
+            assert turn["state"] in ("answered", "stopped", "failed", "joined") and turn["recorded_at"], dict(turn)
+            wakes = self.ledger.tx(lambda tx, id=turn["id"]: tx.all(f"{turns.WAKES} WHERE tw.turn = ?", id))  # type: ignore[misc]
+            assert bool(wakes) == (turn["state"] != "joined")
+            assert len({wake["authority"] for wake in wakes}) <= 1
+            assert all(wake["state"] == "closed" and wake["trust"] >= turn["taint"] for wake in wakes)
+            sent = self.ledger.tx(lambda tx, id=turn["id"]: tx.all("SELECT 1 FROM delivery WHERE turn = ?", id))  # type: ignore[misc]
+            assert not (sent and turn["session"].startswith("job:"))
+        jobs_done = self.ledger.tx(lambda tx: tx.all("SELECT turn FROM job"))
+        assert len(jobs_done) == len(self.jobs) and all(self.file.count(row["turn"]) == 1 for row in jobs_done)
 
 
 TestMessages = Messages.TestCase
-TestMessages.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMessages.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -176,7 +176,7 @@ def test_a_failed_answer_is_tried_again_with_what_it_answered(desk: Desk) -> Non
     before = wake_of(desk, accepted.turn)
     desk.ledger.tx(lambda tx: ends.fault(tx, accepted.turn or 0, "it broke", NOW, limit=4000, final=True))
     again = desk.ledger.tx(lambda tx: ends.retry(tx, accepted.seq, NOW))
-    assert {**wake_of(desk, again), "id": 0} == {**before, "id": 0}
+    assert {**wake_of(desk, again), "id": 0} == {**before, "id": 0, "recorded": True}
 
 
 def test_the_target_of_a_reaction(desk: Desk) -> None:

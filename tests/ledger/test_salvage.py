@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clawd.ledger import deliveries, ends, groups, turns
+from clawd.clock import moment_of
+from clawd.ledger import deliveries, ends, groups, questions, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.salvage import FoundGroup, FoundSession, Salvaged, salvage
 from clawd.model import Final, Lease
@@ -65,10 +68,12 @@ def damaged(desk: Desk, tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
-def recovered(damaged: Path, folders: list[FoundGroup] = FOLDERS) -> tuple[Salvaged, Ledger]:
+def recovered(
+    damaged: Path, folders: list[FoundGroup] = FOLDERS, sessions: Sequence[FoundSession] = (FINISHED,)
+) -> tuple[Salvaged, Ledger]:
     before = damaged.read_bytes()
     new = damaged.with_name("new.db")
-    found = salvage(damaged, new, folders, [FINISHED], NOW)
+    found = salvage(damaged, new, folders, sessions, NOW)
     assert damaged.read_bytes() == before
     assert [path.name for path in damaged.parent.glob("*scratch*")] == []
     ledger = Ledger.open(new)
@@ -112,6 +117,27 @@ def test_a_sound_ledger_comes_over_whole(damaged: Path) -> None:
     found, ledger = recovered(damaged)
     assert (found.damaged, found.waiting, found.lost, found.groups) == ([], 3, 0, [])
     assert_all_goes_on(ledger)
+    ledger.close()
+
+
+def test_questions_come_over_with_the_turns_that_they_became(desk: Desk, tmp_path: Path) -> None:
+    desk.run("run")
+    desk.accept("first", session="terminal:main:b")
+    desk.ledger.tx(lambda tx: turns.claim(tx, "run", "main", 0, NOW))
+    over, open = (moment_of(NOW) + timedelta(hours=hours) for hours in (-1, 1))  # type: ignore[operator]
+    for end in (over, open):
+        desk.ledger.tx(lambda tx, end=end: questions.ask(tx, 1, "q", [], "", end))  # type: ignore[misc]
+        desk.ledger.tx(lambda tx: questions.expire(tx, moment_of(NOW)))  # type: ignore[arg-type]
+    desk.ledger.tx(lambda tx: tx.execute("UPDATE wake SET state = 'taken'"))
+    desk.ledger.close()
+    found, ledger = recovered(tmp_path / "ledger.db", sessions=())
+    assert found.lost == 0
+    assert rows(ledger, "SELECT state, wake FROM question") == [
+        {"state": "expired", "wake": 2},
+        {"state": "open", "wake": None},
+    ]
+    assert rows(ledger, "SELECT id, state FROM turn") == [{"id": 1, "state": "queued"}, {"id": 2, "state": "queued"}]
+    assert rows(ledger, "SELECT state FROM wake") == [{"state": "pending"}] * 2
     ledger.close()
 
 

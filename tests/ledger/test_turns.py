@@ -291,6 +291,19 @@ def test_beyond_fifty_waiting_messages_join_the_last_turn(desk: Desk) -> None:
     assert not desk.accept(role=Role.MEMBER).merged  # never with another authority
 
 
+def test_a_choice_is_its_turn_s_alone(desk: Desk) -> None:
+    accepted = [desk.accept(model="x", engine="chat") for _ in range(51)]
+    assert accepted[50].merged and not desk.accept().merged and not desk.accept(model="y").merged
+    desk.accept(role=Role.ADMIN, model="z")
+    rows = desk.ledger.tx(lambda tx: tx.all("SELECT choice FROM turn WHERE id >= 50 ORDER BY id"))
+    chosen = '{"engine": "chat", "model": "x"}'
+    assert [row["choice"] for row in rows] == [chosen, None, '{"model": "y"}', None]
+    desk.run("r1")
+    lease = must_claim(desk)
+    row = desk.ledger.tx(lambda tx: turns.get(tx, lease.turn))
+    assert (row["engine"], row["choice"]) == ("chat", chosen)
+
+
 def test_usage_is_kept(desk: Desk) -> None:
     desk.accept()
     desk.run("r1")

@@ -39,6 +39,7 @@ CONTRACT = {
     "session list": "[{session, group, file, messages, bytes, updated}]",
     "session show": "[{role, ts, content, tool_calls?, tool_call_id?, turn?}]",
     "session check": "{ok, file, messages, repaired, errors[]}",
+    "context show": "{parts[{name, bytes, tokens, text}], bytes, tokens}",
     "mounts check": "{allow, mode|null, real, rule, reason}",
     "sandbox list": "[{group, run, backend, state, id, limits, since}]",
     "gateway services": "[{service, granted_to[{group, for, credential}], credential, hosts[], base_url|null}]",
@@ -67,7 +68,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """budget show | budget raise G --usd 1 --for DAY | context show | usage | usage --by group | channels list
+NOT_YET = """budget show | budget raise G --usd 1 --for DAY | usage | usage --by group | channels list
 channels test telegram | pair | people list | people grant P member | people revoke P | approvals list
 approvals show 1 | approvals approve 1 | approvals deny 1 | schedule list | schedule add | schedule show X
 schedule run X | schedule pause X | schedule resume X | schedule remove X | schedule history | schedule next daily
@@ -189,6 +190,7 @@ LOOKS = {
     "gateway audit": "gateway audit --group main --since 1h",
     "gateway check": "gateway check --group main POST /svc/nothing/v1 --as member",
     "config check": "config check",
+    "context show": "context show --wake hello",
     "mounts check": "mounts check /nowhere",
     "doctor": "doctor",
 }

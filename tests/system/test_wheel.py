@@ -47,7 +47,8 @@ def test_the_wheel_holds_what_the_program_needs_and_nothing_else(wheel: Path) ->
     assert tops == {"clawd", "channels", next(top for top in tops if top.endswith(".dist-info"))}
     for needed in ("containers/agent/runner.py", "config.example.toml"):
         assert f"clawd/_data/{needed}" in names
-    assert "clawd/ledger/migrations/0001.sql" in names
+    for needed in ("ledger/migrations/0001.sql", "context/prompts/identity.md", "context/prompts/job.md"):
+        assert f"clawd/{needed}" in names
     assert not [name for name in names if "__pycache__" in name or "tests" in name.split("/")]
 
 

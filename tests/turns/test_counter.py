@@ -190,9 +190,8 @@ async def test_an_effect_is_answer_enough(tmp_path: Path) -> None:
             return {"queued": "message"}
 
         for _ in range(2):
-            assert await ground.counter.effect(ToolCall(lease, "send_message", {"text": "x"}, 0), act) == {
-                "queued": "message"
-            }
+            effect = await ground.counter.effect(ToolCall(lease, "send_message", {"text": "x"}, 0), act)
+            assert effect.result == {"queued": "message"}
         await ground.counter.final(lease, Final(""))
         await ground.until_state(message, "answered")
 

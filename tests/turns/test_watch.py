@@ -63,6 +63,15 @@ async def test_a_dear_walk_is_taken_less_often_unless_the_disk_loses_what_would_
     assert looked.walks == 3 and "over its limit (1 MB, 10 files)" in looked.stopped[0]
 
 
+@pytest.mark.parametrize(("wall", "after", "ends"), [(30.0, 31.0, True), (30.0, 29.0, False), (1200.0, 901.0, False)])
+def test_the_wall_time_is_the_group_s_own(wall: float, after: float, ends: bool) -> None:
+    live, clock, stopped = LiveTurn(1, "s", 0, 0, 0.0, after, 0.0, confirmed=True), PushedClock(), list[str]()
+    run = SimpleNamespace(group="main", ask_to_stop=lambda live, now, why: stopped.append(why))
+    nothing = cast(Any, None)
+    watch = Watch(cast(Any, run), clock, lambda group: 0.0, nothing, nothing, lambda group: {"main": wall}[group])
+    assert not watch._judge(live, after) and bool(stopped) is ends
+
+
 @pytest.mark.anyio
 async def test_work_that_was_taken_away_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = Looked(tmp_path / "gone", monkeypatch)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -88,6 +89,7 @@ def schema(tool: Tool) -> dict[str, Any]:
     return dict(_untitled(tool.Arguments.model_json_schema()))
 
 
+@lru_cache(maxsize=8)
 def declarations(limits: ChannelLimits) -> list[dict[str, Any]]:
     """The tools as every prompt declares them, for a turn whose chat is on a channel with these limits."""
     return [

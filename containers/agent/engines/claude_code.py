@@ -150,9 +150,9 @@ def respond(turn: Turn) -> Answer:
 def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
     """One run of the CLI over the turn, from what was done already: with the session that it kept, with one that is
     written anew, or told the conversation in its prompt. Raises Stopped, LeaseLost and GivenUp."""
-    context, done = turn.context, [*turn.given, *poster.posted]
+    context, done = turn.context, bool(turn.steps)
     memory = foreign.memory_of(os.path.join(turn.place.work, STATE, "clawd"), context["session"])
-    key = foreign.digest([], json.dumps([context.get(name) for name in SETTING]), turn.place.token)
+    key = foreign.digest([], json.dumps([context.get(name) for name in SETTING]), turn.place.token, instructions(turn))
     history = context.get("history") or []
     before = foreign.digest(history)
     known = foreign.recall(memory, before)
@@ -160,7 +160,7 @@ def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
     engine = _idle.take(turn, key if fresh else "", before)
     prompt = foreign.GO_ON if done else foreign.asked(turn)
     if engine is None:
-        messages = foreign.whole(turn, done) if done else history
+        messages = foreign.whole(turn) if done else history
         id = known if fresh and known and os.path.isfile(session_file(turn, known)) else None
         with suppress(OSError):  # work/ is full, or not as it should be
             id = id or (rebuilt(turn, messages) if way != "told" else None)
@@ -178,7 +178,7 @@ def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
     if answer.error or context.get("job"):
         engine.close()
         return answer
-    after = [*foreign.whole(turn, [*turn.given, *poster.posted]), {"role": "assistant", "content": answer.text}]
+    after = [*foreign.whole(turn), {"role": "assistant", "content": answer.text}]
     engine.same = foreign.digest(after)
     with suppress(OSError):  # then its session is written anew when it is needed
         foreign.remember(memory, engine.id, engine.same)
@@ -224,7 +224,7 @@ def start(turn: Turn, key: str, id: str) -> Engine:
         argv += [name, value] if value else []
     if not options["--resume"]:
         argv += ["--session-id", id]
-    tool_ms = str(int(float(turn.limits.get("tool_s") or 120) * 1000))
+    tool_ms = str(int(turn.limits["tool_s"] * 1000))
     environment = {
         "CLAUDE_CONFIG_DIR": os.path.join(turn.place.work, STATE),
         "ANTHROPIC_BASE_URL": model.service_url,
@@ -243,6 +243,15 @@ def start(turn: Turn, key: str, id: str) -> Engine:
         "MCP_TOOL_TIMEOUT": tool_ms,
     }
     return Engine(turn, key, id, argv, environment)
+
+
+def instructions(turn: Turn) -> str:
+    """CLAUDE.md as it is shown just now: a process keeps the one that it began with."""
+    try:
+        with open(os.path.join(turn.place.group, "CLAUDE.md"), encoding="utf-8", errors="backslashreplace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def system(turn: Turn) -> str:
@@ -321,7 +330,7 @@ def converse(turn: Turn, engine: Engine, poster: foreign.Poster, prompt: str) ->
     stream = Stream(engine, poster)
     try:
         engine.send({"type": "user", "message": {"role": "user", "content": prompt}})
-        for line in foreign.lines_of(turn, engine.lines, poster, foreign.deadline_of(turn)):
+        for line in foreign.lines_of(turn, engine.lines, poster):
             if (answer := stream.take(foreign.event_of(line))) is not None:
                 return answer
     except BrokenPipeError:

@@ -42,14 +42,14 @@ def respond(turn: Turn) -> Answer:
     history = turn.context.get("history") or []
     setting = json.dumps([entry["name"], turn.context.get("system"), turn.context.get("models")])
     known = foreign.recall(memory, foreign.digest(history, setting))
-    session = known if entry.get("resume") and not turn.given else None
+    session = known if entry.get("resume") and not turn.steps else None
     run = Run(turn, entry, poster, session)
     answer = run.answer()
-    if session and answer.error and not run.said and not poster.posted:  # it may have lost its session
+    if session and answer.error and not run.said and not turn.steps:  # it may have lost its session
         run = Run(turn, entry, poster, None)
         answer = run.answer()
     if not answer.error and run.session:
-        done = foreign.whole(turn, [*turn.given, *poster.posted])
+        done = foreign.whole(turn)
         after = foreign.digest([*done, {"role": "assistant", "content": answer.text}], setting)
         with suppress(OSError):  # then it is told the conversation anew
             foreign.remember(memory, run.session, after)
@@ -128,7 +128,7 @@ class Run:
 
     def _read(self, lines: foreign.Lines) -> None:
         kind, kept = self._entry.get("output") or "plain", bytearray()
-        for line in foreign.lines_of(self._turn, lines, self._poster, foreign.deadline_of(self._turn)):
+        for line in foreign.lines_of(self._turn, lines, self._poster):
             self._size += len(line)
             if kind == "stream-json":
                 self._event(foreign.event_of(line))
@@ -195,8 +195,8 @@ def prompt_of(turn: Turn, resumed: bool) -> str:
     if resumed:
         return foreign.asked(turn)
     parts = [part["text"] for part in turn.context.get("system") or ()]
-    if turn.given:
-        parts += [foreign.narrated(foreign.whole(turn, turn.given)), foreign.GO_ON]
+    if turn.steps:
+        parts += [foreign.narrated(foreign.whole(turn)), foreign.GO_ON]
     else:
         parts += [foreign.narrated(turn.context.get("history") or []), foreign.asked(turn)]
     return "\n\n".join(filter(None, parts))

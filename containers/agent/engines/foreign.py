@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 
 from agent import protocol
+from agent.calls import as_step
 from agent.tools.output import Output
 from agent.turn import GivenUp, cut_text
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     Message = dict[str, Any]
 
 LINE_BYTES = 32 << 20  # a longer line is no event of anybody
-SAME_CALLS = 3
 _REMEMBERED_BYTES = 4096
 _AT_ONCE = 0.1  # seconds between two deliveries of what was said
 UNANSWERED = "[interrupted: the sandbox ended while this ran. Whether it was done is not known.]"
@@ -62,41 +62,31 @@ class Poster:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._limit = int(turn.limits.get("output_bytes") or protocol.OUTPUT_BYTES)
-        self._most = int(turn.limits.get("steps") or 50)
         self._open: list[tuple[str, str, str]] = []  # calls without a posted result: their id, ours, the tool
         self._results: dict[str, str] = {}
-        self._last = ("", 0)
-        self.posted: list[Message] = []
-        self._calls = sum(len(step.get("tool_calls") or ()) for step in turn.given)
-        self._rounds = sum(step["role"] == "assistant" for step in turn.given)
+        self._calls = sum(len(step.get("tool_calls") or ()) for step in turn.steps)
+        self._rounds = sum(step["role"] == "assistant" for step in turn.steps)
         self._told = 0.0
 
     def calls(self, text: str, calls: list[tuple[str, str, dict[str, Any]]]) -> None:
         """One assistant message with its calls (the engine's id, name, arguments), before they run."""
-        if self._rounds >= self._most:
+        if self._rounds >= self._turn.limits["steps"]:
             raise GivenUp(f"The agent took {self._rounds} steps and did not come to an end.")
         self._rounds += 1
-        made = []
-        for id, name, arguments in calls:
-            key = name + json.dumps(arguments, sort_keys=True)
-            self._last = (key, self._last[1] + 1 if key == self._last[0] else 1)
-            if self._last[1] > SAME_CALLS:
-                raise GivenUp(f"The agent called {name} {SAME_CALLS} times in a row with the same arguments.")
-            ours = f"call_{self._turn.id}_{self._calls}"
-            self._calls += 1
-            self._open.append((id, ours, name))
-            function = {"name": name[:200], "arguments": json.dumps(arguments)}
-            made.append({"id": ours, "type": "function", "function": function})
+        for _, name, arguments in calls:
+            self._turn.count(name, json.dumps(arguments, sort_keys=True))
+        made = as_step([(name, arguments) for _, name, arguments in calls], self._turn.id, self._calls)
+        self._calls += len(calls)
         self._post({"role": "assistant", "content": cut_text(text), "tool_calls": made})
-        for _, name, _ in calls:
+        for (id, name, _), call in zip(calls, made):
+            self._open.append((id, call["id"], name))
             self._turn.tool_event(name, "start")
         self.tell()
 
     def result(self, id: str, text: str) -> None:
         if all(id != one for one, _, _ in self._open):
             return
-        output = Output(self._limit)
+        output = Output(self._turn.limits["output_bytes"])
         output.add(text.encode("utf-8", "backslashreplace"))
         self._results[id] = output.text()
         while self._open and self._open[0][0] in self._results:
@@ -115,7 +105,6 @@ class Poster:
 
     def _post(self, message: Message) -> None:
         self._turn.post({**message, "at": self._turn.now()})
-        self.posted.append(message)
 
 
 class Lines:
@@ -171,12 +160,12 @@ class Lines:
         return line
 
 
-def lines_of(turn: Turn, lines: Lines, poster: Poster, deadline: float) -> Iterator[bytes]:
+def lines_of(turn: Turn, lines: Lines, poster: Poster) -> Iterator[bytes]:
     """Lines until the end, delivering meanwhile what was said. Raises Stopped, LeaseLost and GivenUp."""
     while True:
         turn.check()
-        if time.monotonic() > deadline:
-            raise GivenUp(f"The agent was at work for {turn.limits.get('wall_s', 900) / 60:g} minutes: it was ended.")
+        if turn.left() <= 0:
+            turn.within_limits()
         line = lines.next(0)
         if line == b"":
             poster.tell()
@@ -197,10 +186,6 @@ def event_of(line: bytes) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def deadline_of(turn: Turn) -> float:
-    return time.monotonic() + float(turn.limits.get("wall_s") or 900)
-
-
 # ---- a conversation
 
 
@@ -209,11 +194,11 @@ def asked(turn: Turn) -> str:
     return "\n\n".join(str(wake.get("text", "")) for wake in turn.wakes if not wake.get("joined"))
 
 
-def whole(turn: Turn, done: list[Message]) -> list[Message]:
-    """The conversation with this turn in it: history, wakes where they joined, and what was `done`; every call has a
+def whole(turn: Turn) -> list[Message]:
+    """The conversation with this turn in it: history, wakes where they joined, and the steps so far; every call has a
     result."""
     messages = [*turn.context.get("history", ())]
-    for n, step in enumerate([None, *done]):
+    for n, step in enumerate([None, *turn.steps]):
         messages += [step] if step else []
         messages += [
             {"role": "user", "content": wake.get("text", "")} for wake in turn.wakes if wake.get("joined", 0) == n

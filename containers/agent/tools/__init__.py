@@ -45,12 +45,12 @@ def run(turn: Turn, name: str, given: dict[str, Any], nth: int, resumed: bool) -
     if name in ("glob", "grep"):
         return child.program(turn, "search.py", name, str(bound(turn)), json.dumps(given))
     if name == "fetch":
-        return child.program(turn, "fetch.py", json.dumps(given))
+        return child.program(turn, "fetch.py", turn.place.gateway, json.dumps(given))
     tool = {"bash": child.bash, "read": files.read, "write": files.write, "edit": files.edit, "sleep": sleep}[name]
     return tool(turn, **given)
 
 
 def sleep(turn: Turn, seconds: float) -> str:
-    longest = float(turn.limits.get("tool_s", child.TIMEOUT))
+    longest = float(turn.limits["tool_s"])
     turn.pause(min(float(seconds), longest))
     return f"[The wait was ended after {longest:g} s.]" if seconds > longest else f"slept {seconds:g} s"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from agent.turn import Turn
 
-TIMEOUT = 120.0
 # The kernel's out-of-memory killer is to take the command, not the runner.
 _PREFERRED = '{ echo 500 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"'
 # The job says itself how it ended, behind what it said.
@@ -44,7 +43,7 @@ def program(turn: Turn, name: str, *arguments: str) -> str:
 
 def run(turn: Turn, argv: list[str], timeout: float | None = None) -> str:
     """What a command says until it ends or is ended; `timeout` may only shorten the turn's own."""
-    longest = float(turn.limits.get("tool_s", TIMEOUT))
+    longest = float(turn.limits["tool_s"])
     timeout = longest if timeout is None else min(timeout, longest)
     try:
         process = turn.start(["/bin/sh", "-c", _PREFERRED, "sh", *argv])

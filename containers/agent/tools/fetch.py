@@ -1,8 +1,8 @@
-"""`fetch`: one request through the gateway, and what came back as text. A program of its own: it finds the road in its
-environment as any client does, an answer that never ends or a page that is hard to read costs the runner nothing, and
-ending it ends the request.
+"""`fetch`: one request through the gateway, and what came back as text. A program of its own: an answer without end, or
+a page that is hard to read, costs the runner nothing, and ending it ends the request. Which certificates it trusts it
+finds in its environment, as any client does.
 
-usage: fetch.py ARGUMENTS    where ARGUMENTS are JSON, the tool's own"""
+usage: fetch.py GATEWAY ARGUMENTS    where ARGUMENTS are JSON, the tool's own"""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import re
 import socket
 import sys
 from contextlib import suppress
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_GATEWAY = "http://127.0.0.1:8080"
 _IDLE = 60.0  # seconds without a byte; the tool's own timeout bounds the whole
 _REDIRECTS = 5
+_LOCAL = ("127.0.0.1", "localhost", "::1")
 _BYTES = 4 << 20
 _PIECE = 1 << 16
 _TEXTS = re.compile(r"text/|application/(.*\+)?(json|xml|javascript|x-ndjson|yaml|toml|x-www-form-urlencoded)|$")
@@ -41,12 +41,12 @@ def say(text: str) -> None:
 
 
 class Road:
-    """The gateway as the environment gives it: `host`, `port`, and the run's `token`."""
+    """The gateway: its `address`, and the run's `token` as this process was given it."""
 
-    def __init__(self) -> None:
-        parts = urlsplit(os.environ.get("HTTP_PROXY") or _GATEWAY)
-        self.address = (parts.hostname or "127.0.0.1", parts.port or 80)
-        self.token = unquote(parts.password or "") or os.environ.get("CLAWD_TOKEN", "")
+    def __init__(self, gateway: str) -> None:
+        parts = urlsplit(gateway)
+        self.address = (parts.hostname or "", parts.port or 80)
+        self.token = os.environ.get("CLAWD_TOKEN", "")
         self.basic = "Basic " + base64.b64encode(f"claw:{self.token}".encode()).decode()
 
 
@@ -61,13 +61,14 @@ def ask(road: Road, url: str, method: str, headers: dict[str, str], body: bytes 
     target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + (
         "?" + quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]") if parts.query else ""
     )
-    more = {"Host": name, "User-Agent": "clawd", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
-    local = host in ("127.0.0.1", "localhost", "::1")
+    more = {"User-Agent": "clawd", "Accept": "*/*", "Accept-Encoding": "identity"}
+    ours = {"Host": name, "Connection": "close"}
+    local = host in _LOCAL
     connection = http.client.HTTPConnection(*((host, port) if local else road.address), timeout=_IDLE)
     if (host, port) == road.address:
-        more["Authorization"] = f"Bearer {road.token}"
+        ours["Authorization"] = f"Bearer {road.token}"
     elif not local and not secure:
-        more["Proxy-Authorization"] = road.basic
+        ours["Proxy-Authorization"] = road.basic
         target = f"http://{name}{target}"
     connection.connect()
     if secure:
@@ -76,12 +77,12 @@ def ask(road: Road, url: str, method: str, headers: dict[str, str], body: bytes 
         if not local:
             tunnel(connection.sock, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", road)
         connection.sock = ssl.create_default_context().wrap_socket(connection.sock, server_hostname=host)
-    given = {each.lower() for each in headers}
+    if body is not None or method in ("POST", "PUT", "PATCH"):
+        ours["Content-Length"] = str(len(body or b""))
+    sent = {each.lower(): (each, value) for given in (more, headers, ours) for each, value in given.items()}
     connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
-    for each, value in [*((k, v) for k, v in more.items() if k.lower() not in given), *headers.items()]:
+    for each, value in sent.values():
         connection.putheader(each, value)
-    if (body is not None or method in ("POST", "PUT", "PATCH")) and "content-length" not in given:
-        connection.putheader("Content-Length", str(len(body or b"")))
     connection.endheaders(body)
     return connection.getresponse()
 
@@ -107,8 +108,10 @@ def refusal(status: int, body: bytes) -> str | None:
     return f"the gateway refused it ({status} {rule}): {message}{f' {hint}' if hint else ''}"
 
 
-def fetch(url: str, method: str = "GET", headers: dict[str, Any] | None = None, body: str | None = None) -> None:
-    road, method = Road(), method.upper()
+def fetch(
+    road: Road, url: str, method: str = "GET", headers: dict[str, Any] | None = None, body: str | None = None
+) -> None:
+    method = method.upper()
     data = None if body is None else body.encode()
     if not re.fullmatch("[A-Z]+", method) or method == "CONNECT":
         raise Failed(f"{method[:20]!r} is no method: GET, HEAD, POST, PUT, PATCH or DELETE")
@@ -124,7 +127,10 @@ def fetch(url: str, method: str = "GET", headers: dict[str, Any] | None = None, 
         if service or not to or answer.status not in (301, 302, 303, 307, 308):
             return show(answer, url, method)
         url, old = urljoin(url, to), urlsplit(url)
-        if urlsplit(url).netloc != old.netloc:
+        new = urlsplit(url)
+        if new.hostname in _LOCAL and old.hostname not in _LOCAL:  # nobody outside says what is asked of a service
+            raise Failed(f"{old.netloc} leads to {url[:500]}, in this sandbox: that is not followed")
+        if new.netloc != old.netloc:
             headers = {k: v for k, v in (headers or {}).items() if k.lower() not in ("authorization", "cookie", "host")}
         if answer.status == 303 or (answer.status < 303 and method == "POST"):
             method, data = ("HEAD" if method == "HEAD" else "GET"), None
@@ -185,9 +191,9 @@ def read(answer: http.client.HTTPResponse, first: bytes, charset: str | None, fe
     return not piece and not answer.length
 
 
-def main(arguments: str) -> None:
+def main(gateway: str, arguments: str) -> None:
     try:
-        fetch(**json.loads(arguments))
+        fetch(Road(gateway), **json.loads(arguments))
     except Failed as failure:
         say(f"[{failure}]")
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -85,7 +85,7 @@ class Output:
 
 def bound(turn: Turn) -> int:
     """How many bytes a tool of this turn may say."""
-    return int(turn.limits.get("output_bytes", protocol.OUTPUT_BYTES))
+    return int(turn.limits["output_bytes"])
 
 
 def cut(text: str, limit: int) -> str:

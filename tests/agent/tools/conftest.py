@@ -35,8 +35,8 @@ class Kept(Processes):
         super().__init__(forwarder=0)
         self.all: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *given: Any) -> subprocess.Popen[bytes]:
-        self.all.append(super().start(*given))
+    def start(self, *given: Any, **how: Any) -> subprocess.Popen[bytes]:
+        self.all.append(super().start(*given, **how))
         return self.all[-1]
 
     def finished(self, process: subprocess.Popen[bytes]) -> int:
@@ -51,8 +51,6 @@ class Bench:
     def __init__(self, root: Path) -> None:
         self.work = root / "work"
         self.work.mkdir()
-        self.limits: dict[str, Any] = {"steps": 50, "tool_s": 30, "output_bytes": 4000}
-        self.environment: dict[str, str] = {}
         self.processes = Kept()
         self.posted = Posted()
         offer = {
@@ -60,11 +58,12 @@ class Bench:
             "attempt": 1,
             "wakes": [{"id": 1}],
             "steps": [],
-            "context": {"environment": self.environment},
-            "limits": self.limits,
+            "context": {},
+            "limits": {"tool_s": 30, "output_bytes": 4000},
         }
         place = Place(str(root), TOKEN, "2026-11-29T14:00:00.000+02:00")
         self.turn = Turn(cast(Any, self.posted), offer, 0, self.processes, place)
+        self.limits = self.turn.limits
 
     def __call__(self, name: str, *, again: bool = False, **arguments: Any) -> str:
         return str(tools.run(self.turn, name, arguments, 0, again))

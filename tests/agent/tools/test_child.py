@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from agent import tools
+from agent.tools import child
 from agent.turn import Stopped
 
 from .conftest import Bench
@@ -46,8 +47,8 @@ def test_a_late_command_ends_with_all_that_it_started_and_alone(
     said = bench("bash", command="echo begun; sleep 600 & echo $! >child; wait", **arguments)
     seconds = arguments.get("timeout", 9) if limit == 30 else limit
     assert said == f"begun\n[The command was ended after {seconds:g} s.]"
-    child = int((bench.work / "child").read_text())
-    until(lambda: not running(child))
+    started = int((bench.work / "child").read_text())
+    until(lambda: not running(started))
     assert job.poll() is None
 
 
@@ -90,10 +91,10 @@ def test_a_job_goes_on_is_looked_at_and_is_ended(bench: Bench) -> None:
     assert running(int((bench.work / "pid").read_text()))
     assert bench("bash", command=found[3]) == ""
     until(lambda: not bench.processes.all)
-    assert not running(int((bench.work / "pid").read_text()))
+    until(lambda: not running(int((bench.work / "pid").read_text())))
 
 
-def test_a_job_says_how_it_ended(bench: Bench) -> None:
+def test_a_job_says_how_it_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     said = bench("bash", command="echo done; exit 3", background=True)
     log = said.split("Output: ")[1].split(". To")[0]
     until(lambda: Path(log).read_text() == "done\n[exit code 3]\n")
@@ -101,6 +102,11 @@ def test_a_job_says_how_it_ended(bench: Bench) -> None:
     said = bench("bash", command="sleep 600", background=True, timeout=1)
     until(lambda: not bench.processes.all)
     assert "too long for one call" in bench("bash", command=f": {'x' * 200_000}", background=True)
+    monkeypatch.setattr(child, "_JOBS", "/nowhere")
+    said = bench("bash", command="touch never", background=True)
+    assert said.startswith("[The command could not be started: ") and "/nowhere/job-7-" in said
+    until(lambda: not bench.processes.all)
+    assert not (bench.work / "never").exists()
 
 
 @pytest.mark.parametrize("arguments", [{"command": "touch x"}, {"command": "touch x", "background": True}])

@@ -27,7 +27,7 @@ def server() -> Iterator[Upstream]:
 @pytest.fixture
 def gateway(bench: Bench) -> Iterator[Upstream]:
     with Upstream(echo()) as made:
-        bench.environment["HTTP_PROXY"] = f"http://claw:{{token}}@127.0.0.1:{made.port}"
+        bench.turn.place.gateway = made.url
         yield made
 
 
@@ -137,13 +137,21 @@ def test_the_road_is_the_gateway(bench: Bench, gateway: Upstream) -> None:
     plain = gateway.requests[-1]
     assert plain.head.startswith(b"GET http://plain.test/x?y HTTP/1.1\r\n")
     assert plain.values("proxy-authorization") == [BASIC] and not plain.values("authorization")
-    said = bench("fetch", url="/svc/tool/v1?x=1")
+    said = bench("fetch", url="/svc/tool/v1?x=1", headers={"authorization": "mine", "X-A": "b"})
     assert TOKEN not in said
     service = gateway.requests[-1]
     assert service.head.startswith(b"GET /svc/tool/v1?x=1 HTTP/1.1\r\n")
     assert service.values("authorization") == [f"Bearer {TOKEN}"] and not service.values("proxy-authorization")
+    assert service.values("x-a") == ["b"]
     gateway.script = redirect("/v2")
     assert "Location: /v2" in bench("fetch", url="/svc/tool/v1")  # an address of the service's, not of the gateway's
+
+
+def test_nobody_outside_leads_into_the_sandbox(bench: Bench, gateway: Upstream, server: Upstream) -> None:
+    for to in (f"{gateway.url}/svc/tool/v1", f"//localhost:{server.port}/", f"http://u@127.0.0.1:{server.port}"):
+        gateway.script = redirect(to)
+        assert "that is not followed]" in bench("fetch", url="http://plain.test/")
+    assert len(gateway.requests) == 3 and not server.requests
 
 
 @pytest.mark.parametrize("url", ["https://x.test/", "https://[2001:db8::1]/", "http://x.test/", "/svc/x/y"])
@@ -172,6 +180,6 @@ def test_only_what_reads_runs_again(bench: Bench, server: Upstream) -> None:
 
 
 def test_nobody_at_the_gateway_is_a_sentence(bench: Bench, server: Upstream) -> None:
-    bench.environment["HTTP_PROXY"] = server.url
+    bench.turn.place.gateway = server.url
     server.close()
     assert bench("fetch", url="http://x.test/").startswith("[It cannot be fetched: ")
