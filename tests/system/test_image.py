@@ -16,6 +16,11 @@ from tests.system.conftest import Home, homes
 TAG = "clawd-tests-cli"
 
 
+def own(home: Home) -> str:
+    """What no other home's images are called."""
+    return home.root.parent.name.lower().replace("_", "0")
+
+
 @pytest.fixture
 def home(engine: Engine) -> Iterator[Home]:
     """A home whose image is not built, and the image's end."""
@@ -23,10 +28,12 @@ def home(engine: Engine) -> Iterator[Home]:
         with homes(engine) as make:
             home = make()
             text = home.layout.config_file.read_text()
-            home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{home.root.parent.name.lower()}"))
+            home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{own(home)}"))
             yield home
         for image in sorted(docker.images.list(TAG), key=lambda each: str(each.attrs["Created"]), reverse=True):
-            docker.images.remove(image.id, force=True)  # what was built on another first
+            for tag in image.tags:  # others may have built the same; what was built on another goes first
+                if own(home) in tag:
+                    docker.images.remove(tag, force=True)
 
 
 def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Home, engine: Engine) -> None:
@@ -43,11 +50,11 @@ def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Ho
 
 def test_the_image_that_a_group_names_is_built_with_the_home_s(home: Home, engine: Engine) -> None:
     home.json("groups", "add", "dev")
-    home.json("groups", "set", "dev", "sandbox.image", own := f"{TAG}:dev-{home.root.parent.name.lower()}")
+    home.json("groups", "set", "dev", "sandbox.image", dev := f"{TAG}:dev-{own(home)}")
     held = home.cli("chat", "-m", "say hi", "--group", "dev")
-    assert f"{own} is not built (clawd image build)" in held.stderr
+    assert f"{dev} is not built (clawd image build)" in held.stderr
     built = home.cli("image", "build", "--base", engine.image)
-    assert built.returncode == 0 and f"building {own} …" in built.stderr, built.stderr
+    assert built.returncode == 0 and f"building {dev} …" in built.stderr, built.stderr
     assert home.json("chat", "-m", "say hi", "--group", "dev")["reply"] == "hi"
 
 
@@ -61,7 +68,7 @@ tar czf cli.tgz package
 
 def test_the_image_with_claude_code_has_what_npm_gave(home: Home, engine: Engine) -> None:
     """npm is a stand-in that the base has, so that no registry is asked."""
-    base = f"{TAG}:base-{home.root.parent.name.lower()}"
+    base = f"{TAG}:base-{own(home)}"
     encoded = base64.b64encode(NPM.encode()).decode()
     npm = "/usr/local/bin/npm"
     dockerfile = f"FROM {engine.image}\nRUN echo {encoded} | base64 -d >{npm} && chmod 755 {npm}\n"
