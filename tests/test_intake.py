@@ -82,6 +82,9 @@ class Around:
     def stopped(self, live: list[int], waiting: list[int]) -> None:
         self.ended.append((live, waiting))
 
+    async def usage(self, group: str, session: str) -> str:
+        return f"{session}: nothing"
+
     def state_of(self, group: str) -> str:
         return f"group {group}"
 

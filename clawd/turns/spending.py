@@ -69,7 +69,11 @@ class Spending:
         if known is None or _size(known.spent) >= _size(spent):
             log.warning("group %s is held: %s", group, spent.message)
             self._keep(group, spent)
-        self._tasks.start_soon(self.stops, group)
+        self._tasks.start_soon(self._held_just_now, group)
+
+    async def _held_just_now(self, group: str) -> None:
+        await self._look()  # what stood in its way may have ended before it did
+        await self.stops(group)
 
     async def recover(self, group: str) -> bool:
         """After a restart, of a group that has held turns: whether its budget still holds them."""

@@ -26,8 +26,8 @@ def usage(tx: Transaction, by: str, **where: str) -> list[Shown]:
 
 
 def _usage(row: Shown) -> Shown:
-    known = prices.dollars(row.pop("nanos"))
-    return {**row, "usd": None if row.pop("unknown") else known, "known_usd": known}
+    known, unknown = prices.dollars(row.pop("nanos")), row.pop("unknown")
+    return {**row, "usd": None if unknown else known, "known_usd": known}
 
 
 def budget(tx: Transaction | None, rules: Rules, when: Period, now: datetime) -> list[Shown]:

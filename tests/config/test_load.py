@@ -190,7 +190,7 @@ def test_every_table_of_the_contract_is_read(home: Home) -> None:
         ("anthropic", None),
         ("github", "owner"),
     ]
-    assert "[budget]" in not_built(config) and "[watch]" in not_built(group)
+    assert "[memory]" in not_built(config) and "[watch]" in not_built(group)
     assert not {"[services]", "[grants]", "[mounts]"} & {*not_built(config), *not_built(group)}
     limits = merged(config, group).limits
     assert (limits.steps, limits.wall_minutes, limits.output_bytes, limits.retries) == (4, 0.5, 2048, 0)

@@ -7,13 +7,14 @@ import pytest
 
 from clawd.clock import moment_of
 from clawd.errors import ClawdError, NotFound
-from clawd.ledger import deliveries, effects, ends, forget, inbound, queries, runs, turns
+from clawd.ledger import deliveries, effects, ends, forget, inbound, jobs, queries, runs, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.forget import Terms
-from clawd.model import Final, Lease
+from clawd.model import Authority, Final, Lease
+from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
 
-TABLES = ("inbound", "wake", "turn_wake", "turn", "step", "effect", "delivery", "question")
+TABLES = ("inbound", "wake", "turn_wake", "turn", "step", "effect", "delivery", "question", "job")
 
 
 def pass_days(ledger: Ledger, days: float) -> None:
@@ -97,6 +98,36 @@ def test_text_goes_after_a_week_and_the_row_after_a_month(ledger: Ledger, desk: 
     second = desk.accept("new")
     assert (second.seq, second.turn) == (2, 2)
     assert ledger.tx(lambda tx: turns.get(tx, 2))["ordinal"] == 1
+
+
+def test_a_job_goes_as_a_turn_does_with_its_session(ledger: Ledger, desk: Desk) -> None:
+    desk.run("r")
+    asks = Authority(Role.OWNER)
+    id = ledger.tx(lambda tx: jobs.put(tx, "k", "main", "key", "CANARY prompt", asks, NOW))
+    lease = claim(desk)
+    ledger.tx(
+        lambda tx: (jobs.answered(tx, id, "CANARY"), ends.answer(tx, lease, Final("CANARY"), [], NOW, limit=4000))
+    )
+    ledger.tx(lambda tx: ends.recorded(tx, lease.turn, NOW))
+    assert whole(ledger).count("CANARY") == 3
+    pass_days(ledger, 7.1)
+    assert "CANARY" not in whole(ledger)
+    pass_days(ledger, 30.1)
+    assert set(counts(ledger).values()) == {0} and not ledger.tx(lambda tx: tx.all("SELECT 1 FROM session"))
+
+
+def test_a_turn_that_joined_another_goes_with_it(ledger: Ledger, desk: Desk) -> None:
+    desk.run("r")
+    desk.accept("CANARY question")
+    lease = claim(desk)
+    desk.accept("CANARY, too")
+    ids = [row["id"] for row in ledger.tx(lambda tx: tx.all("SELECT id FROM wake"))]
+    ledger.tx(lambda tx: ends.answer(tx, lease, Final("CANARY", shown=ids), [], NOW, limit=4000))
+    ledger.tx(lambda tx: (ends.recorded(tx, lease.turn, NOW), send(tx), tx.execute("UPDATE delivery SET seen = 1")))
+    pass_days(ledger, 7.1)
+    assert "CANARY" not in whole(ledger)
+    pass_days(ledger, 30.1)
+    assert set(counts(ledger).values()) == {0}
 
 
 @pytest.mark.parametrize(("sent", "recorded"), [(False, True), (True, False)], ids=["not delivered", "not recorded"])

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from clawd.clock import moment_of
-from clawd.ledger import deliveries, ends, groups, questions, turns
+from clawd.ledger import deliveries, ends, groups, jobs, questions, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.salvage import FoundGroup, FoundSession, Salvaged, salvage
-from clawd.model import Final, Lease
+from clawd.model import Authority, Final, Lease
+from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
 
 PAGE = 4096
@@ -64,6 +65,7 @@ def damaged(desk: Desk, tmp_path: Path) -> Path:
     desk.accept("held", group="third")
     desk.ledger.tx(lambda tx: ends.hold(tx, "third", "no sandbox", NOW, limit=4000))
     desk.accept("/status", kind="command")
+    desk.ledger.tx(lambda tx: jobs.put(tx, "k", "side", "key", "prompt", Authority(Role.OWNER), NOW))
     desk.ledger.close()
     return tmp_path / "ledger.db"
 
@@ -203,4 +205,14 @@ def test_a_group_that_only_its_folder_shows_keeps_its_uid_and_is_not_trusted(dam
     known = rows(ledger, "SELECT name, number, authority FROM grp ORDER BY number")
     assert [(row["name"], row["number"]) for row in known] == [("main", 1), ("side", 7), ("a", 8)]
     assert {row["authority"] for row in known} == {"none"}
+    ledger.close()
+
+
+def test_jobs_are_left_to_their_rooms_which_ask_again(damaged: Path) -> None:
+    named = FoundSession("job:1", "main", "job_1", frozenset())  # a file that somebody named so
+    found = salvage(damaged, damaged.with_name("new.db"), FOLDERS, [FINISHED, named], NOW)
+    ledger = Ledger.open(damaged.with_name("new.db"))
+    assert found.lost == 0 and not ledger.tx(lambda tx: tx.all("SELECT 1 FROM session WHERE id LIKE 'job:%'"))
+    id = ledger.tx(lambda tx: jobs.put(tx, "k", "side", "key", "prompt", Authority(Role.OWNER), NOW))
+    assert ledger.tx(lambda tx: jobs.of(tx, tx.all("SELECT turn FROM job")[0][0]))["id"] == id
     ledger.close()

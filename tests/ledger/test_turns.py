@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from clawd.errors import ClawdError, LeaseLost, UsageError
-from clawd.ledger import deliveries, effects, ends, groups, runs, turns
+from clawd.ledger import deliveries, effects, ends, groups, money, runs, turns
 from clawd.ledger.db import Transaction
-from clawd.model import Final, Lease, Usage
+from clawd.model import Final, Lease
 from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
 
@@ -308,7 +308,9 @@ def test_usage_is_kept(desk: Desk) -> None:
     desk.accept()
     desk.run("r1")
     lease = must_claim(desk)
-    answer(desk, lease, usage=Usage(3, 5, 1))
+    row = desk.ledger.tx(lambda tx: turns.get(tx, lease.turn))
+    desk.ledger.tx(lambda tx: money.report(tx, row, "m", (3, 5, 1), None, day="2026-12-01", month="2026-12", now=NOW))
+    answer(desk, lease)
     row = desk.ledger.tx(lambda tx: turns.get(tx, lease.turn))
     assert (row["input"], row["output"], row["cached"], row["usd"]) == (3, 5, 1, None)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.conftest import BOTH, Home, call, until
+from tests.system.conftest import Home, call, until
 
 # A client as an agent would write one: it asks again as long as nobody answers.
 CLIENT = """
@@ -74,7 +74,6 @@ def test_a_question_is_asked_answered_and_ended(home: Home) -> None:
     assert "Nobody answered it in time." in home.said(session=segment)[-2][1]
 
 
-@BOTH
 def test_calls_over_mcp_are_counted_by_what_was_answered(home: Home) -> None:
     home.script({"text": "ready"})
     home.start()

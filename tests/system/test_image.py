@@ -6,9 +6,11 @@ import base64
 import contextlib
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from clawd.sandbox.image import LABEL_NAME
 from tests.dockerd import client
 from tests.engine import Engine
 from tests.system.conftest import Home, homes
@@ -21,6 +23,10 @@ def own(home: Home) -> str:
     return home.root.parent.name.lower().replace("_", "0")
 
 
+def created(image: Any) -> str:
+    return str(image.attrs["Created"])
+
+
 @pytest.fixture
 def home(engine: Engine) -> Iterator[Home]:
     """A home whose image is not built, and the image's end."""
@@ -30,10 +36,12 @@ def home(engine: Engine) -> Iterator[Home]:
             text = home.layout.config_file.read_text()
             home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{own(home)}"))
             yield home
-        for image in sorted(docker.images.list(TAG), key=lambda each: str(each.attrs["Created"]), reverse=True):
-            for tag in image.tags:  # others may have built the same; what was built on another goes first
-                if own(home) in tag:
-                    docker.images.remove(tag, force=True)
+        named = {"dangling": True, "label": LABEL_NAME}  # a stage of a build has no tag, and its parent's labels
+        stages = [each for each in docker.images.list(filters=named) if own(home) in each.labels[LABEL_NAME]]
+        for image in sorted([*stages, *docker.images.list(TAG)], key=created, reverse=True):  # the youngest first
+            for name in image.tags or [image.id]:  # others may have built the same
+                if not image.tags or own(home) in name:
+                    docker.images.remove(name, force=True)
 
 
 def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Home, engine: Engine) -> None:

@@ -298,10 +298,16 @@ class Ground:
     # ── what tests do ──
 
     async def accept(
-        self, group: str = "main", *, session: str | None = None, role: Role = Role.OWNER, text: str = "hi"
+        self,
+        group: str = "main",
+        *,
+        session: str | None = None,
+        role: Role = Role.OWNER,
+        text: str = "hi",
+        choice: dict[str, str] | None = None,
     ) -> int:
         """A message, durable and told of; gives its number."""
-        incoming = Incoming("terminal", group, new_id(), str(role), (text,), datetime.now(UTC))
+        incoming = Incoming("terminal", group, new_id(), str(role), (text,), datetime.now(UTC), choice=choice or {})
 
         def work(tx: Transaction) -> int:
             groups.add(tx, group, NOW)
