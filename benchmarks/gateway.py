@@ -28,6 +28,7 @@ from typing import Any, cast
 from benchmarks.figures import Figure, figure
 
 REQUESTS, WARM_UP, SIZE, EVENTS, PAUSE = 3000, 300, 100 << 20, 200, 0.05
+CALL = json.dumps({"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
 TOKEN = "claw-" + secrets.token_urlsafe(32)
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Opener = Callable[[], Awaitable[Streams]]
@@ -75,6 +76,10 @@ class _Bench:
                 if not pause:
                     made.append(figure(f"through the gateway, {where}", [rate], "requests/s"))
                     made.append(figure(f"without it, {where}", [alone], "requests/s"))
+        base, _ = await self._ask(self._plain, "", 1, 0.0, CALL)
+        taken, _ = await self._ask(self._socket, "/svc/plain", 1, 0.0, CALL)
+        added = [each - statistics.median(base) for each in taken]
+        made.append(figure("added to a model call, which is reserved and settled", added, "ms"))
         for what, through, prefix in (
             ("down, http route", self._socket, "/svc/plain"),
             ("down, CONNECT", self._tunnel, ""),
@@ -126,10 +131,14 @@ class _Bench:
 
     # ---- measures
 
-    async def _ask(self, opener: Opener, prefix: str, connections: int, pause: float) -> tuple[list[float], float]:
+    async def _ask(
+        self, opener: Opener, prefix: str, connections: int, pause: float, call: bytes = b""
+    ) -> tuple[list[float], float]:
         """Milliseconds of each request, and requests a second. Each connection rests for `pause` seconds, more or
-        less, before it asks."""
+        less, before it asks. A `call` is the body of a model call."""
         request = self._head("GET", "/small", prefix)
+        if call:
+            request = self._head("POST", "/v1/messages", prefix, len(call)) + call
         taken: list[float] = []
 
         async def client(streams: Streams, times: int) -> None:
@@ -240,7 +249,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
                     writer.write(b"%x\r\n%b\r\n" % (len(event), event))
                 writer.write(b"0\r\n\r\n")
             else:
-                left = SIZE if b"/upload " in head else 0
+                left = SIZE if b"/upload " in head else len(CALL) if b"/messages " in head else 0
                 while left:
                     left -= len(await reader.read(min(left, 1 << 18)))
                 writer.write(small)
@@ -271,6 +280,14 @@ class _Run:
     async def taint(self, trust: float) -> None:
         pass
 
+    def turn_of(self, session: str) -> None:
+        return None
+
+    def paid(self, turn: int | None) -> None:
+        pass
+
+    spent: Any = paid
+
     def told(self, sentence: str) -> None:
         print(sentence, file=sys.stderr)
 
@@ -288,6 +305,8 @@ async def _gateway(root: Path, ports: dict[str, int], token: str) -> None:
     from clawd.gateway.certificates import Certificates
     from clawd.gateway.gateway import Gateway
     from clawd.host.connection import Connection
+    from clawd.ledger.db import Ledger
+    from clawd.usage.books import Books
 
     key = root / "key"
     key.write_text("sk-" + secrets.token_hex(32))
@@ -299,10 +318,13 @@ async def _gateway(root: Path, ports: dict[str, int], token: str) -> None:
             f'[services.secure]\nbase_url = "https://localhost:{ports["secure"]}"\nca = "{root}/ca.pem"\n{service}'
         )
     )
-    grants = policy.grants(config, merged(config, parse_group('grants = ["plain", "secure"]')), "main")
+    settings = merged(config, parse_group('grants = ["plain", "secure"]\n[budget]\ntokens_per_day = 1_000_000_000_000'))
+    grants = policy.grants(config, settings, "main")
+    clock, ledger = SystemClock(), Ledger.open(root / "ledger.db")
+    books = Books(ledger, clock, lambda: config, lambda group: settings)
     certificates, caller, loop = Certificates(root / "gateway"), _Run(token), asyncio.get_running_loop()
     (root / "bundle.pem").write_bytes(certificates.bundle())
-    made = Gateway(lambda _: grants, Audit(root / "audit", 30), certificates, SystemClock())
+    made = Gateway(lambda _: grants, Audit(root / "audit", 30), certificates, clock, books=books)
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return await made.serve(request, caller, cast(Connection, request.protocol).inner)

@@ -30,7 +30,7 @@ from clawd.gateway.credentials import Credentials
 from clawd.gateway.limits import IDLE_S, TOTAL_S, Counts, Deadline
 from clawd.gateway.metering import Metering, ModelCall
 from clawd.gateway.policy import Destination, Grants, decide
-from clawd.gateway.refusal import ALARMING, Aborted, Refusal
+from clawd.gateway.refusal import ALARMING, QUIET, Aborted, Refusal
 from clawd.gateway.relay import Exchange
 from clawd.gateway.scrub import Forms, forms_of
 from clawd.gateway.target import Malformed, Target
@@ -175,7 +175,7 @@ class Gateway:
         exchange = asked.exchange  # of what was allowed, and then an upstream failed, or it became too much
         if exchange is None or (refusal.status < 500 and exchange.started is None):
             entry.verdict = "deny"
-        if (entry.verdict == "deny" and refusal.rule != "no_turn") or refusal.rule in ALARMING:
+        if (entry.verdict == "deny" and refusal.rule not in QUIET) or refusal.rule in ALARMING:
             where = entry.service or entry.host or "the gateway"
             said = f"{refusal.message} ({refusal.hint})" if refusal.hint else refusal.message
             sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {said}."
@@ -236,14 +236,16 @@ class Gateway:
 
     def _call(self, asked: _Asked, to: Destination) -> ModelCall | None:
         """The model call that an allowed request is, within the group's calls of a minute."""
-        if self._metering is None or asked.request.method not in ("POST", "GET"):
+        metering, request, caller = self._metering, asked.request, asked.caller
+        if metering is None:
             return None
-        group = asked.caller.group
-        call = self._metering.call(
-            asked.request, asked.caller, to, asked.entry, websocket=websocket.asked(asked.request)
-        )
-        if call is not None and (most := self._metering.books.requests_per_minute(group)) is not None:
-            self._counts.call(group, most)
+        if request.method != "POST":
+            if to.service.websocket and websocket.asked(request):
+                metering.check_socket(to)
+            return None
+        call = metering.call(request, caller, to, asked.entry)
+        if call is not None and (most := metering.books.requests_per_minute(caller.group)) is not None:
+            self._counts.call(caller.group, most)
         return call
 
     # ---- what was allowed

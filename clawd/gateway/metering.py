@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -17,7 +18,7 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from clawd import faults
-from clawd.config.presets import MODEL_SERVICE
+from clawd.config.presets import DIALECTS
 from clawd.errors import StorageError
 from clawd.gateway import calls, headers
 from clawd.gateway.answers import Answer
@@ -34,7 +35,6 @@ MOST_BODY = 32 << 20  # bytes of a request: it is held to be looked at
 LARGE, AT_ONCE = 1 << 20, 2  # of requests of more bytes than that, so many are held at a time
 _AT_ONCE_BYTES = 64 << 10  # that are looked at in the loop; more in a thread
 _PIECE = 256 << 10
-_MODELS = frozenset((*MODEL_SERVICE.values(), "openrouter", "ollama"))  # services that are known for their models
 _SESSION = "X-Clawd-Session"
 
 log = logging.getLogger(__name__)
@@ -48,18 +48,16 @@ class Metering:
         self.large = asyncio.Semaphore(AT_ONCE)
         self._settling: set[asyncio.Task[None]] = set()
 
-    def call(
-        self, request: web.BaseRequest, caller: Caller, to: Destination, entry: Entry, *, websocket: bool
-    ) -> ModelCall | None:
-        """The model call that an allowed request is; None when it is none. Raises Refusal for one that cannot be
-        counted, and ConfigError."""
-        own = to.service.model or to.service.name in _MODELS
-        if websocket:
-            if calls.dialect(to.path, own=own) or (own and calls.is_uncounted(to.path)):
-                raise _uncounted("the usage of a WebSocket is not counted", "call the model with a POST instead")
-            return None
-        if request.method != "POST":
-            return None
+    def check_socket(self, to: Destination) -> None:
+        """Raises Refusal for a WebSocket that a model is called over."""
+        own = _is_known(to)
+        if calls.dialect(to.path, own=own) or (own and calls.is_uncounted(to.path)):
+            raise _uncounted("the usage of a WebSocket is not counted", "call the model with a POST instead")
+
+    def call(self, request: web.BaseRequest, caller: Caller, to: Destination, entry: Entry) -> ModelCall | None:
+        """The model call that an allowed POST is; None when it is none. Raises Refusal for one that cannot be counted,
+        and ConfigError."""
+        own = _is_known(to)
         speaks = calls.dialect(to.path, own=own)
         if speaks is not None:
             return ModelCall(self, request, caller, to, entry, speaks)
@@ -75,6 +73,11 @@ class Metering:
         task = asyncio.get_running_loop().create_task(settling)
         self._settling.add(task)
         task.add_done_callback(self._settled)
+
+    async def give_back(self, reserving: asyncio.Future[Reservation]) -> None:
+        """What is reserved just now will not be used."""
+        with suppress(BudgetSpent, PriceUnknown):
+            await self.books.release(await reserving)
 
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._settling.discard(task)
@@ -128,8 +131,12 @@ class ModelCall:
             self._caller.group, self._to.service.name, bound.model, bound.text + bound.fixed + OVERHEAD,
             most * bound.answers, turn, bound.hour, bound.listed,
         )  # fmt: skip
+        reserving = asyncio.ensure_future(books.reserve(call))
         try:
-            self._reserved = await books.reserve(call)
+            self._reserved = await asyncio.shield(reserving)
+        except asyncio.CancelledError:  # whoever asked is gone, and its row is made all the same
+            self._metering.soon(self._metering.give_back(reserving))
+            raise
         except BudgetSpent as spent:
             self._caller.spent(turn, spent)
             raise Refusal("budget", spent.message, hint=spent.hint) from spent
@@ -146,7 +153,9 @@ class ModelCall:
         data = bytearray()
         if length > LARGE:
             await self._take_place()
-        async for part in body if body is not None else _nothing():
+        if body is None:
+            return data
+        async for part in body:
             if len(data) + len(part) > LARGE and not self._holds:
                 await self._take_place()
             if len(data) + len(part) > MOST_BODY:
@@ -224,9 +233,9 @@ class _Pieces:
         self._then()
 
 
-async def _nothing() -> AsyncIterator[bytes]:
-    return
-    yield b""
+def _is_known(to: Destination) -> bool:
+    """Whether a service is known for its models."""
+    return to.service.model or to.service.name in DIALECTS
 
 
 def _in_events(fields: CIMultiDictProxy[str]) -> bool:

@@ -394,8 +394,10 @@ class Counter:
             faults.passing("answered")
         self._forget(run, lease.turn)
         self._dispatcher.ended(ended, Address.of(row), run.group)
-        if ended.state == "held" and spent is not None:
+        if spent is not None and ended.state == "held":
             self._dispatcher.spending.hold(run.group, spent)
+        elif spent is not None and not is_job(ended.session):  # it went on without
+            await self._say(row, f"A model was not asked: {spent}")
 
     async def _keep_files(self, run: Run, final: Final) -> tuple[list[tuple[str, str]], str | None]:
         kept, room = [], MAX_FILES_BYTES

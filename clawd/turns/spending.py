@@ -25,7 +25,7 @@ from clawd.usage.budgets import BudgetSpent
 
 log = logging.getLogger(__name__)
 
-_SOON_S = 0.05
+_AGAIN_S = 60.0  # a budget that should be open and cannot be looked at: its group's config is broken, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class Spending:
         """Until the next of them opens, again and again."""
         while self._held:
             self._news = anyio.Event()
-            opens = min(held.spent.opens for held in self._held.values())
-            with anyio.move_on_after(max(_SOON_S, (opens - self._clock.now()).total_seconds())):
+            left = (min(held.spent.opens for held in self._held.values()) - self._clock.now()).total_seconds()
+            with anyio.move_on_after(left if left > 0 else _AGAIN_S):
                 await self._news.wait()
             self.tick()
         self._waiting = False
@@ -146,6 +146,7 @@ class Spending:
                     self._keep(group, spent)
                     continue
                 del self._held[group]
+                self._news.set()
                 log.info("group %s is held no longer", group)
                 await self._ledger.insist(lambda tx, group=group: ends.release(tx, group))  # type: ignore[misc]
                 self._wake(group)

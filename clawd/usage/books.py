@@ -34,10 +34,11 @@ class Reservation:
     id: int
     call: Call
     price: Price | None
+    most: int | None
 
     def nanos(self, tokens: Tokens) -> int | None:
-        """What so many tokens cost, None when that is not known."""
-        return None if self.price is None else self.price.cost(tokens)
+        """What so many tokens cost, never more than was reserved; None when that is not known."""
+        return None if self.price is None or self.most is None else min(self.price.cost(tokens), self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Books:
                 month=when.month, input=call.input, output=call.output, nanos=nanos, now=now,
             )  # fmt: skip
 
-        return Reservation(await self._ledger.do(reserve), call, price)
+        return Reservation(await self._ledger.do(reserve), call, price, nanos)
 
     async def settle(self, reservation: Reservation, tokens: Tokens, *, estimated: bool) -> None:
         nanos = reservation.nanos(tokens)

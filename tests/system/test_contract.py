@@ -213,6 +213,7 @@ class Life:
         self.chats: dict[str, Done] = {}
         home.json("groups", "add", "play")
         home.json("groups", "set", "play", "model.engine", "scripted")
+        home.json("groups", "set", "play", "budget.usd_per_day", "1.5")
         home.json("groups", "add", "stuck")
         work = home.root / "groups/stuck/work"
         work.rmdir()

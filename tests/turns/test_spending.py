@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
 import pytest
 
 from clawd.clock import rfc3339
+from clawd.errors import StorageError
 from clawd.ledger import money
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer, Usage
@@ -173,7 +175,7 @@ async def test_a_restart_holds_what_was_held(tmp_path: Path) -> None:
         await ground.recorded(seq, other)
 
 
-async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path) -> None:
+async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model()
     async with played(tmp_path, model) as ground:
         now = ground.clock.now()
@@ -181,6 +183,21 @@ async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path) -> No
         await spend(ground, 2000)
         seq = await ground.accept()
         await held(ground, seq)
+        books, failed = ground.dispatcher.spending.books, [now.day]
+        real = books.refusal
+
+        async def full(call: Call) -> BudgetSpent | None:
+            failed.append(ground.clock.now().day)
+            raise StorageError("the disk is full")
+
+        monkeypatch.setattr(books, "refusal", full)
+        with anyio.fail_after(30):
+            while failed[-1] == now.day:
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.2)
+        assert failed.count(failed[-1]) == 1  # not again and again
+        monkeypatch.setattr(books, "refusal", real)
+        ground.dispatcher.spending.tick()
         await ground.recorded(seq)
 
 
@@ -201,7 +218,8 @@ async def test_an_engine_without_a_model_is_never_held(tmp_path: Path) -> None:
         seq = await ground.accept()
         await ground.recorded(seq)
         row = await ground.turn(seq)
-        assert (row["state"], row["attempt"]) == ("answered", 3) and await ground.notices() == []
+        assert (row["state"], row["attempt"]) == ("answered", 3)
+        assert [text.partition(":")[0] for text in await ground.notices()] == ["A model was not asked"] * 3
         assert (row["input"], row["output"], row["cached"], row["usd"]) == (9, 12, 3, None)  # of its three attempts
 
 

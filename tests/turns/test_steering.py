@@ -69,7 +69,7 @@ async def test_more_hands_out_what_was_said_and_a_step_takes_it_in(tmp_path: Pat
             await ground.recorded(waiting)
         blocks = reading.load(ground.home.group("main").sessions / "terminal_main.md").blocks
         assert [(each.meta.get("from"), each.meta.get("name")) for each in blocks if each.role == "user"] == [
-            (None, None), (None, None), ("member", "member"), (None, None),
+            (None, None), (None, None), ("member", None), (None, None),
         ]  # fmt: skip
 
 
@@ -100,8 +100,9 @@ def _turn(**more: Any) -> Any:
 def _wake(
     text: str, joined: int = 0, *, recorded: bool = False, role: str = "owner", sender: str | None = "owner"
 ) -> Any:
-    parts = [{"text": text}]
-    return {"parts": parts, "joined": joined, "recorded": recorded, "role": role, "sender": sender, "at": None}
+    parts = [{"kind": "typed", "origin": role, "text": text}]
+    wake = {"kind": "message", "role": role, "sender": sender, "at": None}
+    return {**wake, "parts": parts, "joined": joined, "recorded": recorded}
 
 
 FALLBACK = '{"text": "bye", "files": [], "notes": {"fallback": [{"from": "a", "to": "b", "why": "overloaded"}, 7]}}'
@@ -137,7 +138,7 @@ async def test_the_blocks_of_a_turn_stand_in_the_order_in_which_its_model_met_th
     ("block", "meta"),
     [
         (_wake("a"), {}),
-        (_wake("a", role="member", sender="member:bob"), {"from": "member", "name": "member:bob"}),
+        (_wake("a", role="member", sender="member:bob"), {"from": "member", "name": "bob"}),
         (_wake("a", role="member", sender=None), {"from": "member"}),
     ],
 )
