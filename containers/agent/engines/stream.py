@@ -41,7 +41,7 @@ def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
     said = said if isinstance(said, dict) else {}
     seconds = float(after) if after and re.fullmatch(r"\d{1,9}(\.\d*)?", after) else None
     if isinstance(said.get("rule"), str):
-        message = " ".join(str(part) for part in (said.get("message"), said.get("hint")) if part)
+        message = f"{said.get('message')} ({said['hint']})" if said.get("hint") else str(said.get("message") or "")
         return Failure(status, said["rule"], message, said["rule"], seconds)
     error = said.get("error")
     error = error if isinstance(error, dict) else {"message": error}

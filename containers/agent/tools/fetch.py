@@ -105,7 +105,7 @@ def refusal(status: int, body: bytes) -> str | None:
         rule, message, hint = said["rule"], said["message"], said["hint"]
     except (ValueError, KeyError, TypeError):
         return None
-    return f"the gateway refused it ({status} {rule}): {message}{f' {hint}' if hint else ''}"
+    return f"the gateway refused it ({status} {rule}): {message}{f' ({hint})' if hint else ''}"
 
 
 def fetch(

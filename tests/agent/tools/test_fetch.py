@@ -159,7 +159,7 @@ def test_a_refusal_is_told_with_what_can_be_done(bench: Bench, gateway: Upstream
     body = b'{"schema": 1, "error": "not_granted", "rule": "not_granted", "message": "It is not granted.", "hint": %s}'
     gateway.script = answer(body % b'"Add it to grants."', 403)
     refused = "[the gateway refused it (403 not_granted): It is not granted."
-    assert bench("fetch", url=url) == f"{refused} Add it to grants.]"
+    assert bench("fetch", url=url) == f"{refused} (Add it to grants.)]"
     gateway.script = answer(body % b"null", 403)
     assert bench("fetch", url=url) == f"{refused}]"
     target = gateway.requests[-1]
