@@ -23,8 +23,8 @@ import anyio
 from clawd import __version__, ending, faults, log, stores, watchdog
 from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock
-from clawd.commands import model
 from clawd.commands.operations import Operations
+from clawd.commands.reach import Reach
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
@@ -40,7 +40,6 @@ from clawd.errors import ClawdError, ConfigError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
-from clawd.host.tools import declarations
 from clawd.intake import Intake
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
@@ -68,7 +67,6 @@ from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
-from clawd.usage import reports
 from clawd.usage.books import Books
 
 logger = logging.getLogger(__name__)
@@ -192,8 +190,7 @@ class Daemon:
             self.config.for_group,
             self.gate.environment,
             config=lambda: self.config.current,
-            ledger=ledger,
-            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
+            host_tools=self._host_tools,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
@@ -211,7 +208,7 @@ class Daemon:
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
             settings=self._settings,
-            wall_seconds=self._wall_seconds,
+            wall_seconds=self.config.wall_seconds,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
@@ -281,7 +278,7 @@ class Daemon:
             place=self.conversations.place,
             role=_role,
             commands=COMMANDS,
-            context=self,
+            context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books),
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
@@ -300,6 +297,11 @@ class Daemon:
         adapter = self.channels.get(channel)
         return adapter.limits if adapter else None
 
+    def _host_tools(self, channel: str) -> list[dict[str, Any]]:
+        from clawd.host.tools import declarations
+
+        return declarations(self._channel_limits(channel) or ChannelLimits())
+
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
@@ -314,29 +316,6 @@ class Daemon:
         await self.operations.group(group)
         return await self.executor.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
-        )
-
-    def stopped(self, live: list[int], waiting: list[int]) -> None:
-        """Implements `intake.CommandContext`."""
-        for turn in live:
-            self.dispatcher.stop_live(turn)
-        for turn in waiting:
-            self.recorder.soon(turn)
-
-    def state_of(self, group: str) -> str:
-        settings = self.config.for_group(group)
-        run = self.dispatcher.active.get(group)
-        sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
-        return f"group {group}: engine {settings.model.engine}, {sandbox}"
-
-    async def usage(self, group: str, session: str) -> str:
-        rules, when = self.books.rules(group), self.books.period(group)
-        return await self.ledger.do(lambda tx: reports.said(tx, rules, session, when))
-
-    async def model(self, group: str, words: str) -> str:
-        settings, config = self.config.for_group(group), self.config.current
-        return await anyio.to_thread.run_sync(
-            model.say, self.home.group(group).config_file, config, settings, group, words
         )
 
     def _wall_seconds(self, group: str) -> float:

@@ -81,7 +81,7 @@ class Gateway:
         self._grants, self._audit, self._certificates, self._clock = grants, audit, certificates, clock
         self._lookup, self._lookups = lookup, dict[str, Lookup]()
         self._counts = Counts(clock)
-        self._metering = Metering(books) if books is not None else None
+        self._metering = Metering(books, clock) if books is not None else None
         self._credentials = Credentials()
         self._upstreams = Upstreams(self._addresses)
         self._forms: dict[bytes, Forms] = {}  # by a hash of the credential: nothing here shows it

@@ -1,4 +1,5 @@
-"""Tool calls of one reply: as a step keeps them, what is wrong with one, and which may run side by side."""
+"""Tool calls of one reply: as a step keeps them, what is wrong with one, and which may run side by side; and how what a
+model, or a program around one, says is read."""
 
 from __future__ import annotations
 
@@ -86,6 +87,21 @@ def text_of(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(block, dict) for block in value):
         return "\n".join(block["text"] for block in value if isinstance(block.get("text"), str))
     return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def as_json(data: bytes) -> Any:
+    """A JSON object, or None."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def count(value: Any) -> int:
+    """A number of tokens as a provider reports it; what cannot be one is 0."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e9
+    return int(value) if good else 0
 
 
 def _no_number(name: str) -> float:

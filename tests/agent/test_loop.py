@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,12 @@ def stage(tmp_path: Path, model: Standin, monkeypatch: pytest.MonkeyPatch) -> It
     assert model.problems == []
 
 
+def refused(rule: str, message: str, hint: str | None = None, status: int = 403) -> Reply:
+    """What the gateway does not let through."""
+    raw = json.dumps({"schema": 1, "error": rule, "rule": rule, "message": message, "hint": hint}).encode()
+    return Reply(status=status, raw=raw, headers={"X-Clawd-Rule": rule})
+
+
 def marks(value: Any) -> int:
     return json.dumps(value).count("cache_control")
 
@@ -66,6 +73,16 @@ def test_a_turn_without_tools(stage: Rehearsal, model: Standin, dialect: str) ->
     assert stage.calls == ["more"]  # one request to the daemon, and the final
 
 
+def test_a_connection_serves_one_call_after_another_until_it_ends(stage: Rehearsal, model: Standin) -> None:
+    for count in (1, 1, 2):
+        model.say("done")
+        assert stage.respond("hi", session="gruppe:łódź 🎉").text == "done"
+        assert model.requests[-1].headers["x-clawd-session"].encode("latin-1").decode() == "gruppe:łódź 🎉"
+        assert len(stage.connections) == count
+        if len(model.requests) == 2:  # as a daemon that goes away does; nothing was asked meanwhile
+            stage.connections[0].shutdown(socket.SHUT_RDWR)
+
+
 @BOTH
 def test_a_round_of_parallel_calls(stage: Rehearsal, model: Standin, dialect: str) -> None:
     asked: list[Any] = [
@@ -92,7 +109,7 @@ def test_a_round_of_parallel_calls(stage: Rehearsal, model: Standin, dialect: st
         (Reply(status=529), ""),
         (Reply(status=500, raw=b"<html>oops</html>"), ""),
         (Reply(status=408), ""),
-        (Reply(status=403, raw=b'{"schema":1,"error":"no_turn","rule":"no_turn","message":"m","hint":null}'), ""),
+        (refused("no_turn", "m"), ""),
         (Reply("It is noon", words=1, cut=7), ""),
         (Reply("It was a long way", words=3, cut=5), "It was"),
         (Reply("It is", error="overloaded_error"), ""),
@@ -160,9 +177,11 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply(status=503), 3, "failed, and stayed so (503 api_error)"),
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
-        (Reply(status=403, raw=b'{"rule":"budget","message":"Spent.","hint":"Wait."}'), 1, "Spent. (Wait.)"),
-        (Reply(status=403, raw=b'{"rule":"no_grant","message":"Not granted.","hint":null}'), 1, "Not granted."),
-        (Reply(status=503, raw=b'{"rule":"no_credential","message":"No key.","hint":null}'), 1, "No key."),
+        (refused("budget", "Spent.", "Wait."), 1, "Spent. (Wait.)"),
+        (refused("no_grant", "Not granted."), 1, "Not granted."),
+        (refused("no_credential", "No key.", status=503), 1, "No key."),
+        (Reply(status=403, raw=b'{"rule":"budget","message":"SECRET"}'), 1, "does not let this credential use"),
+        (Reply(raw=b'data: {"type":"error","error":{"a":1},"rule":"x","message":"SECRET"}\n\n'), 3, "stayed so (500)"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -181,7 +200,7 @@ def test_what_stays_so_is_a_sentence(
     [
         (Reply(status=529), 2, "529 overloaded_error"),
         (Reply("It is", words=1, cut=4), 2, "connection cut"),
-        (Reply(status=403, raw=b'{"rule":"budget","message":"Spent."}'), 1, "403 budget"),
+        (refused("budget", "Spent."), 1, "403 budget"),
         (Reply("quota", status=429, error="insufficient_quota"), 1, "429 insufficient_quota"),
     ],
 )

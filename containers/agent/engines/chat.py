@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from agent.calls import arguments_of, raw_of, text_of
-from agent.engines.stream import Reply, as_json, count, failure_of
+from agent.calls import arguments_of, as_json, count, raw_of, text_of
+from agent.engines.stream import Reply, failure_of
 
 HEADERS: dict[str, str] = {}
 # Parameters that a model may not know, by the words that name one in a refusal: it is asked again without.

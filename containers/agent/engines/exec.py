@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 
 from agent import protocol
-from agent.calls import text_of
+from agent.calls import as_json, count, text_of
 from agent.engines import foreign
 from agent.processes import kill_group
 from agent.turn import Answer, cut_text
@@ -132,11 +132,11 @@ class Run:
         for line in foreign.lines_of(self._turn, lines, self._poster):
             self._size += len(line)
             if kind == "stream-json":
-                self._event(foreign.event_of(line))
+                self._event(as_json(line) or {})
             elif len(kept) < OUTPUT_BYTES:
                 kept += line
         if kind == "json":
-            self._event(foreign.event_of(bytes(kept[kept.find(b"{") :])))
+            self._event(as_json(bytes(kept[kept.find(b"{") :])) or {})
         elif kind == "plain":
             self.said = kept.decode("utf-8", "backslashreplace").strip()
 
@@ -239,7 +239,6 @@ def counts_of(usage: dict[str, Any]) -> list[int]:
     """Input, output and cached tokens, whatever they are called."""
 
     def first(names: tuple[str, ...]) -> int:
-        values = (at(usage, name) for name in names)
-        return next((value for value in values if type(value) is int and 0 <= value < 1 << 40), 0)
+        return next(filter(None, (count(at(usage, name)) for name in names)), 0)
 
     return [first(_INPUT), first(_OUTPUT), first(_CACHED)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.calls import arguments_of, raw_of
-from agent.engines.stream import Reply, count, failure_of
+from agent.calls import arguments_of, count, raw_of
+from agent.engines.stream import Reply, failure_of
 
 HEADERS = {"anthropic-version": "2023-06-01"}
 # Parameters that a model may not know, by the words that name one in a refusal: it is asked again without.
