@@ -86,6 +86,7 @@ class Composer:
 
     def engine(self, group: str) -> str | None:
         """Who answers the group's turns; None while its config cannot be read, which `offer` tells."""
+        self._environment(group)  # as there, for the config of the moment
         try:
             return str(self._settings(group).model.engine)
         except ConfigError:

@@ -26,7 +26,7 @@ from clawd.ledger import deliveries, effects, ends, steering, turns
 from clawd.ledger import runs as run_rows
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
-from clawd.model import Control, Effect, Final, Lease, Offer
+from clawd.model import GIVEN_UP, Control, Effect, Final, Lease, Offer
 from clawd.signals import News, Signals
 from clawd.trust import lowest
 from clawd.turns import leases
@@ -365,6 +365,7 @@ class Counter:
             final = replace(final, files=[])
         files, error = await self._keep_files(run, final) if live is not None else ([], None)
         ours = live.why if live is not None and live.stopping is not None else None  # we asked it to stop, for a limit
+        last = ours is not None or (final.error is not None and final.stop_reason == GIVEN_UP)
         spent, now = live.spent if live is not None and ours is None else None, self._now()
         books, usage = self._dispatcher.spending.books, final.usage
         report = books.report(run.group, final.model, usage) if usage is not None else None
@@ -384,7 +385,7 @@ class Counter:
                 if why is not None and spent is not None and row["engine"] in THINKING:
                     return row, ends.hold_live(tx, lease.turn, str(spent), now, limit=limit)
                 if why is not None:
-                    return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
+                    return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=last)
             return row, ends.answer(tx, lease, final, files, now, limit=limit)
 
         row, ended = await self._ledger.do(end)

@@ -25,15 +25,16 @@ from clawd.usage.budgets import BudgetSpent
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 60.0  # a budget that should be open and cannot be looked at: its group's config is broken, say
+_AGAIN_S = 60.0  # at the latest: the clock may be set, the machine may sleep, a config may be broken when it is time
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What was refused, and the config at that time."""
+    """What was refused, the config at that time, and the group's day."""
 
     spent: BudgetSpent
     settings: Effective
+    day: str
 
 
 class Spending:
@@ -109,20 +110,19 @@ class Spending:
 
     def tick(self) -> None:
         """The same, where only a clock that was set or an edit of the config may have changed it."""
-        now = self._clock.now()
-        if any(now >= held.spent.opens or self._edited(group, held) for group, held in self._held.items()):
+        if any(self._is_other(group, held) for group, held in self._held.items()):
             self.look()
 
     def _keep(self, group: str, spent: BudgetSpent) -> None:
-        self._held[group] = _Held(spent, self._settings(group))
+        self._held[group] = _Held(spent, self._settings(group), self.books.period(group).day)
         self._news.set()
         if not self._waiting:
             self._waiting = True
             self._tasks.start_soon(self._wait, name="budgets")
 
-    def _edited(self, group: str, held: _Held) -> bool:
+    def _is_other(self, group: str, held: _Held) -> bool:
         try:
-            return self._settings(group) is not held.settings
+            return self._settings(group) is not held.settings or self.books.period(group).day != held.day
         except ClawdError:
             return False
 
@@ -131,7 +131,7 @@ class Spending:
         while self._held:
             self._news = anyio.Event()
             left = (min(held.spent.opens for held in self._held.values()) - self._clock.now()).total_seconds()
-            with anyio.move_on_after(left if left > 0 else _AGAIN_S):
+            with anyio.move_on_after(min(left, _AGAIN_S) if left > 0 else _AGAIN_S):
                 await self._news.wait()
             self.tick()
         self._waiting = False

@@ -32,6 +32,9 @@ FINAL = "/host/v1/turn/{turn}/final"
 TOOL = "/host/v1/tools/{name}"
 MCP = "/mcp"
 SESSION = "X-Clawd-Session"  # a header: whose turn it is, for a process that does not know the turn's number
+# What the daemon and its gateway refuse a request with that may be let through soon, if it is sent again.
+PASSING = ("no_turn", "starting", "too_many_connections", "unavailable", "rate", "too_slow")
+PASSING += ("upstream", "upstream_timeout")
 
 # What each request's body holds, and its queries; `attempt` and `worker` are the fence of a turn.
 BODIES = {
@@ -55,6 +58,7 @@ ANSWERS = {
 EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
 STOP, SHUTDOWN, STEER = "stop", "shutdown", "steer"
+GIVEN_UP = "given_up"  # a final's stop_reason, with an error: another attempt would end in the same way
 
 # A run's token, whichever. No text that is kept has one: in a conversation it would go to a model, and a token in a
 # body is for the gateway a placeholder that somebody carries off.

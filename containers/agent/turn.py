@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 class GivenUp(Exception):
-    """The turn goes round in circles: it ends with this reason."""
+    """The turn ends with this reason, which another attempt would come to as well."""
 
 
 class Place:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent import calls, turn
+from agent import calls, protocol, turn
 from agent.engines import loop
 
 from clawd.resources import shipped
 from tests.agent.rehearsal import Rehearsal, model_of, wake
 from tests.standin import Recorded, Reply, Standin
+from tests.standin import chat as strict_chat
+from tests.standin import messages as strict_messages
 
 BOTH = pytest.mark.parametrize("dialect", ["messages", "chat"])
 LS = ("bash", {"command": "ls"})
@@ -116,6 +118,24 @@ def test_what_fails_in_passing_is_tried_again(
 
 
 @BOTH
+def test_a_server_that_does_not_stream(stage: Rehearsal, model: Standin, dialect: str) -> None:
+    """And one whose stream ends without the word for why."""
+    api = strict_messages if dialect == "messages" else strict_chat
+    body, json_type = {"model": "m", "messages": []}, {"content-type": "application/json"}
+    for reply in (Reply("let me see", [("bash", {"command": "echo whole"})]), Reply("noon")):
+        model.add(Reply(raw=json.dumps(api.whole(body, reply)).encode(), headers=json_type))
+    answer = stage.respond("hi", dialect=dialect)
+    assert (answer.text, answer.error, len(model.requests)) == ("noon", None, 2)
+    assert "whole" in model.requests[1].results[0] and answer.more["usage"]["output"] > 0
+    if dialect == "chat":
+        model.add(
+            Reply(raw=b'data:{"choices":[{"delta":{"content":[{"type":"text","text":"hm"}]}}]}\n\ndata: [DONE]\n\n')
+        )
+        stage.forget()
+        assert stage.respond("hi", dialect=dialect).text == "hm" and len(model.requests) == 3
+
+
+@BOTH
 def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
     stage: Rehearsal, model: Standin, dialect: str
 ) -> None:
@@ -140,8 +160,9 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply(status=503), 3, "failed, and stayed so (503 api_error)"),
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
-        (Reply(status=403, raw=b'{"rule":"budget","message":"Spent.","hint":"Wait."}'), 1, "Spent. Wait."),
+        (Reply(status=403, raw=b'{"rule":"budget","message":"It is spent","hint":"wait"}'), 1, "It is spent (wait)"),
         (Reply(status=403, raw=b'{"rule":"no_grant","message":"Not granted.","hint":null}'), 1, "Not granted."),
+        (Reply(status=503, raw=b'{"rule":"no_credential","message":"No key.","hint":null}'), 1, "No key."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -150,7 +171,7 @@ def test_what_stays_so_is_a_sentence(
 ) -> None:
     model.decide = lambda request: reply
     answer = stage.respond("hi", dialect=dialect, limits={"retries": 2})
-    assert answer.text == "" and sentence in str(answer.error)
+    assert (answer.text, answer.stop_reason) == ("", protocol.GIVEN_UP) and sentence in str(answer.error)
     assert len(model.requests) == asked
     assert "SECRET" not in str(answer.error) and "scripted" not in str(answer.error)
 

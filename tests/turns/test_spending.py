@@ -15,6 +15,7 @@ from clawd.errors import ConfigError, StorageError
 from clawd.ledger import money
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer, Usage
+from clawd.turns import spending
 from clawd.usage.budgets import BudgetSpent, Call
 from clawd.usage.prices import Tokens
 from tests.turns.conftest import BoxBackend, Ground, opened
@@ -175,17 +176,18 @@ async def test_a_restart_holds_what_was_held(tmp_path: Path) -> None:
         await ground.recorded(seq, other)
 
 
-async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_timer_wakes_by_itself_when_the_day_ends_or_the_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = Model(takes=1)
     async with played(tmp_path, model) as ground:
-        spending = ground.dispatcher.spending
+        waits = ground.dispatcher.spending
         await spend(ground, 2000)
         seq = await ground.accept()
         await held(ground, seq)
         await ground.dispatcher.end_run("main")
-        books, opens = spending.books, spending._held["main"].spent.opens.day
+        books, opens = waits.books, waits._held["main"].spent.opens.day
         looks: list[int] = []
-        real = books.refusal
 
         async def broken(group: str) -> None:
             raise ConfigError("nobody can read it")
@@ -198,17 +200,24 @@ async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monke
         other = await ground.accept(session="other")
         await held(ground, other)  # it is tried all the same
         monkeypatch.setattr(books, "refusal", full)
-        left = spending._held["main"].spent.opens - ground.clock.now()
+        left = waits._held["main"].spent.opens - ground.clock.now()
         ground.clock.ahead = left.total_seconds() - 0.5
-        spending._news.set()
+        waits._news.set()
         with anyio.fail_after(30):
             while opens not in looks:
                 await anyio.sleep(0.01)
         await anyio.sleep(0.2)
         assert looks.count(opens) == 1  # not again and again
-        monkeypatch.setattr(books, "refusal", real)
-        spending.tick()
+        monkeypatch.undo()
+        waits.tick()
         await ground.recorded(seq, other)
+        monkeypatch.setattr(spending, "_AGAIN_S", 0.05)
+        for days in (1, -9):  # the clock is set: what was waited for does not come
+            await spend(ground, 2000)
+            seq = await ground.accept()
+            await held(ground, seq)
+            ground.clock.ahead += days * 86400
+            await ground.recorded(seq)
 
 
 async def test_an_engine_without_a_model_is_never_held(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from agent.calls import as_json
 from agent.engines import foreign
 from agent.engines.claude_stream import Stream
 from agent.processes import kill_group
-from agent.turn import Answer
+from agent.turn import Answer, GivenUp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
         try:
             engine = start(turn, key, id or new_id())
         except (FileNotFoundError, PermissionError):
-            return Answer(error=MISSING.format(command(turn)[0]))
+            raise GivenUp(MISSING.format(command(turn)[0])) from None
     try:
         answer = converse(turn, engine, poster, prompt)
     except BaseException:

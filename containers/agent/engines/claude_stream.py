@@ -99,7 +99,8 @@ class Stream:
         text = protocol.hidden(str(event.get("result") or ""))
         if event.get("is_error"):
             said = text or "; ".join(map(str, event.get("errors") or ())) or str(event.get("subtype"))
-            return Answer(error=f"Claude Code could not answer: {said[:3000]}", **more)
+            why = f"Claude Code could not answer: {said[:3000]}"  # it tried again by itself
+            return Answer(error=why, stop_reason=protocol.GIVEN_UP, **more)
         if not text.strip():
             return Answer(error="Claude Code ended without an answer.", **more)
         return Answer(text, **more)

@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 
 from agent import protocol
-from agent.calls import as_json, count
+from agent.calls import as_json, count, text_of
 from agent.engines import foreign
 from agent.processes import kill_group
 from agent.turn import Answer, cut_text
@@ -165,22 +165,23 @@ class Run:
         text = protocol.hidden(self.said.strip())
         said = protocol.hidden("; ".join(filter(None, [*self._errors, errors])))
         if code < 0:
-            return self._failed(f"was ended by {signal.Signals(-code).name}", said)
+            return self._failed(f"was ended by {signal.Signals(-code).name}", said, stop_reason="end")
         if (code or not text) and (block := self._block(f"{said}\n{text}")):
             what = f"was stopped by its own permission rules ({block}), which [engines.{self._name}] can change"
             return self._failed(what, said)
         if code:
             return self._failed(f"ended with exit code {code}", said or text)
         if not text:
-            return self._failed("ended without an answer", said)
+            return self._failed("ended without an answer", said, stop_reason="end")
         return Answer(text, **self._more())
 
     def _block(self, said: str) -> str | None:
         words = [*_BLOCKS, *(self._entry.get("blocked") or ())]
         return next((word for word in words if word.lower() in said.lower()), None)
 
-    def _failed(self, what: str, said: str = "") -> Answer:
-        return Answer(error=f"{self._name} {what}" + (f": {cut_text(said)[-800:]}" if said else "."), **self._more())
+    def _failed(self, what: str, said: str = "", stop_reason: str = protocol.GIVEN_UP) -> Answer:
+        error = f"{self._name} {what}" + (f": {cut_text(said)[-800:]}" if said else ".")
+        return Answer(error=error, stop_reason=stop_reason, **self._more())
 
     def _more(self) -> dict[str, Any]:
         """Model and usage; where the program does not say what it used, an estimate that is marked as one."""
@@ -232,17 +233,6 @@ def at(value: Any, path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def text_of(value: Any) -> str:
-    """A text, the texts of a list of blocks, or whatever else as JSON."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict) and isinstance(value.get("content"), (str, list)):
-        return text_of(value["content"])
-    if isinstance(value, list) and all(isinstance(block, dict) for block in value):
-        return "\n".join(block["text"] for block in value if isinstance(block.get("text"), str))
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def counts_of(usage: dict[str, Any]) -> list[int]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 BATCH_S = 0.1  # a host call for what was said, at most so often
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 _DIALECTS: dict[str, Any] = {"messages": messages, "chat": chat}
-_PASSING = ("no_turn", "starting")  # what a daemon that has just restarted says
 _BROKE = ("insufficient_quota", "billing", "credit balance")
 _FULL = ("too long", "context length", "context_length", "context window")
 _WORDS = (  # of the providers, and what they mean
@@ -57,7 +56,7 @@ def respond(turn: Turn) -> Answer:
             turn.round("", [])
         return converse(turn, model)
     except GivenUp as reason:
-        return model.answer(error=str(reason))
+        return model.answer(error=str(reason), stop_reason=protocol.GIVEN_UP)
 
 
 def converse(turn: Turn, model: Model) -> Answer:
@@ -175,7 +174,8 @@ class Model:
 
 def passing(failure: Failure) -> bool:
     """Whether the same call may succeed later."""
-    return failure.status in (0, 408, 429) or failure.status >= 500 or failure.rule in _PASSING
+    by_status = failure.status in (0, 408, 429) or failure.status >= 500
+    return failure.rule in protocol.PASSING if failure.rule else by_status
 
 
 def exhausted(failure: Failure) -> bool:

@@ -42,7 +42,7 @@ def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
     said = said if isinstance(said, dict) else {}
     seconds = float(after) if after and re.fullmatch(r"\d{1,9}(\.\d*)?", after) else None
     if isinstance(said.get("rule"), str):
-        message = " ".join(str(part) for part in (said.get("message"), said.get("hint")) if part)
+        message = str(said.get("message")) + (f" ({said['hint']})" if said.get("hint") else "")
         return Failure(status, said["rule"], message, said["rule"], seconds)
     error = said.get("error")
     error = error if isinstance(error, dict) else {"message": error}
@@ -55,7 +55,7 @@ def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
 
 
 def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Iterator[Any]:
-    """POST; gives each event of the stream, a JSON object. Raises Away, Failure, GivenUp and Stopped."""
+    """POST; gives each event of the stream, or the answer that is none. Raises Away, Failure, GivenUp and Stopped."""
     connection, opened = http.client.HTTPConnection("clawd"), socket.socket(socket.AF_UNIX)
     try:
         opened.connect(turn.place.socket)
@@ -73,18 +73,17 @@ def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Itera
         response = connection.getresponse()
         if response.status != 200:
             raise failure_of(response.status, as_json(response.read(1 << 16)), response.getheader("retry-after"))
-        parser, size = Events(), 0
-        while True:
-            data = response.read1(1 << 16)
-            size += len(data)
-            if not data or size > _MOST:
-                return
+        parser, whole = Events(), bytearray()
+        while len(whole) < _MOST and (data := response.read1(1 << 16)):
+            whole += data
             for text in parser.feed(data):
-                if (event := as_json(text)) is not None:
-                    yield event
-                elif text.strip() != b"[DONE]":
+                event = {"done": True} if text.strip() == b"[DONE]" else as_json(text)
+                if event is None:
                     raise Failure(0, "malformed")
+                yield event
             turn.within_limits()
+        if (event := as_json(whole)) is not None:
+            yield event
     except (OSError, http.client.HTTPException) as error:
         turn.within_limits()
         raise Failure(0, "cut") from error
@@ -97,12 +96,16 @@ class Events:
     """Server-sent events, however their bytes are split; only their data."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of the events that are whole now."""
-        *lines, self._rest = _LINE.split(self._rest + data)
+        looked = len(self._rest) - 1  # at all but a carriage return that may be half of a line's end
+        self._rest += data
+        if not _LINE.search(self._rest, max(0, looked)):  # a line of megabytes is not looked at with each piece of it
+            return []
+        *lines, self._rest = _LINE.split(self._rest)
         found = []
         for line in lines:
             name, _, value = line.partition(b":")
