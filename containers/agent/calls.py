@@ -73,21 +73,6 @@ def arguments_of(raw: str) -> tuple[dict[str, Any], str | None]:
     )
 
 
-def as_json(data: bytes | bytearray) -> Any:
-    """A JSON object, or None."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def count(value: Any) -> int:
-    """A number of tokens as a provider reports it; what cannot be one is 0."""
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e9
-    return int(value) if good else 0
-
-
 def raw_of(arguments: Any) -> str:
     """Arguments as text: as they came, or as JSON."""
     return arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
@@ -102,6 +87,21 @@ def text_of(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(block, dict) for block in value):
         return "\n".join(block["text"] for block in value if isinstance(block.get("text"), str))
     return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def as_json(data: bytes) -> Any:
+    """A JSON object, or None."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def count(value: Any) -> int:
+    """A number of tokens as a provider reports it; what cannot be one is 0."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e9
+    return int(value) if good else 0
 
 
 def _no_number(name: str) -> float:

@@ -15,7 +15,6 @@ from clawd.errors import ConfigError, StorageError
 from clawd.ledger import money
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer, Usage
-from clawd.turns import spending
 from clawd.usage.budgets import BudgetSpent, Call
 from clawd.usage.prices import Tokens
 from tests.turns.conftest import BoxBackend, Ground, opened
@@ -181,13 +180,14 @@ async def test_the_timer_wakes_by_itself_when_the_day_ends_or_the_clock_is_set(
 ) -> None:
     model = Model(takes=1)
     async with played(tmp_path, model) as ground:
-        waits = ground.dispatcher.spending
+        spending = ground.dispatcher.spending
         await spend(ground, 2000)
         seq = await ground.accept()
         await held(ground, seq)
         await ground.dispatcher.end_run("main")
-        books, opens = waits.books, waits._held["main"].spent.opens.day
+        books, opens = spending.books, spending._held["main"].spent.opens.day
         looks: list[int] = []
+        real = books.refusal
 
         async def broken(group: str) -> None:
             raise ConfigError("nobody can read it")
@@ -200,18 +200,18 @@ async def test_the_timer_wakes_by_itself_when_the_day_ends_or_the_clock_is_set(
         other = await ground.accept(session="other")
         await held(ground, other)  # it is tried all the same
         monkeypatch.setattr(books, "refusal", full)
-        left = waits._held["main"].spent.opens - ground.clock.now()
+        left = spending._held["main"].spent.opens - ground.clock.now()
         ground.clock.ahead = left.total_seconds() - 0.5
-        waits._news.set()
+        spending._news.set()
         with anyio.fail_after(30):
             while opens not in looks:
                 await anyio.sleep(0.01)
         await anyio.sleep(0.2)
         assert looks.count(opens) == 1  # not again and again
-        monkeypatch.undo()
-        waits.tick()
+        monkeypatch.setattr(books, "refusal", real)
+        spending.tick()
         await ground.recorded(seq, other)
-        monkeypatch.setattr(spending, "_AGAIN_S", 0.05)
+        monkeypatch.setattr("clawd.turns.spending._AGAIN_S", 0.05)
         for days in (1, -9):  # the clock is set: what was waited for does not come
             await spend(ground, 2000)
             seq = await ground.accept()

@@ -35,7 +35,7 @@ _WORDS = (  # of the providers, and what they mean
 )
 _FAILED = {
     0: "The connection to {service} broke off again and again before {model} had answered",
-    401: "{service} did not accept the credential; clawd gateway services shows it",
+    401: "{service} did not accept the credential that [services.{service}] in config.toml names",
     403: "{service} does not let this credential use {model}",
     404: "{service} does not know the model {model}",
     413: "The conversation is larger than {service} takes; /new starts another",
