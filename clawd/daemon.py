@@ -181,7 +181,7 @@ class Daemon:
         )
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon)
-        self.books = Books(ledger, clock, lambda: self.config.current, self.config.for_group)
+        self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.composer = Composer(
             home,
@@ -207,7 +207,6 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
-            settings=self._settings,
             wall_seconds=self._wall_seconds,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
