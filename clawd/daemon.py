@@ -189,7 +189,6 @@ class Daemon:
             self.config.for_group,
             self.gate.environment,
             config=lambda: self.config.current,
-            ledger=ledger,
             host_tools=self._host_tools,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))

@@ -26,7 +26,7 @@ from clawd.context.parts import Part, compact, declared, prompt
 from clawd.context.tools import sandbox_tools
 from clawd.errors import ConfigError, UnsafePath
 from clawd.files import read_owned
-from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.db import Row
 from clawd.ledger.turns import Claim
 from clawd.model import Offer
 
@@ -69,11 +69,10 @@ class Composer:
         environment: Callable[[str], dict[str, str]] = lambda group: {},
         *,
         config: Callable[[], Config] = Config,
-        ledger: Ledger | None = None,
         host_tools: Callable[[str], Sequence[Tool]] = lambda channel: (),
     ) -> None:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
-        self._config, self._ledger, self._host_tools = config, ledger, host_tools
+        self._config, self._host_tools = config, host_tools
         self._fences = Fences(home.state)
         self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
 
@@ -157,11 +156,7 @@ class Composer:
                 [{**wake, "text": job["prompt"]} for wake in wakes[:1]],
                 [],
             )
-        stem, others = None, False
-        if self._ledger is not None:
-            group, session = row["grp"], row["session"]
-            stem, others = await self._ledger.do(lambda tx: _known(tx, group, session))
-        shared = settings.group.share_profile or not others
+        shared = settings.group.share_profile or not claim.others
         engine = settings.model.engine
         folder = self._home.group(row["grp"])
 
@@ -170,8 +165,8 @@ class Composer:
             system, refused = _files(folder, profile=shared, reads_itself=engine == "claude-code")
             without = {row["retry_of"]} if row["retry_of"] is not None else ()
             said: list[Message] = []
-            if stem is not None:
-                said = self._histories.of(folder.sessions / f"{stem}.md", settings.timezone, without=without)
+            if claim.stem is not None:
+                said = self._histories.of(folder.sessions / f"{claim.stem}.md", settings.timezone, without=without)
             return system, tools, refused, said
 
         system, tools, refused, said = await asyncio.to_thread(read)
@@ -194,14 +189,6 @@ def limits_of(table: LimitsTable) -> dict[str, Any]:
     """`[limits]` as the runner is told them, times in seconds."""
     given = table.model_dump()
     return {"wall_s": round(given.pop("wall_minutes") * 60, 3), **given}
-
-
-def _known(tx: Transaction, group: str, session: str) -> tuple[str | None, bool]:
-    """The stem of a session's file, None for one that has none yet, and whether others than the owner ever spoke in the
-    group."""
-    place = tx.one("SELECT stem FROM session WHERE id = ?", session)
-    spoke = tx.one("SELECT others FROM grp WHERE name = ?", group)
-    return place["stem"] if place else None, bool(spoke and spoke["others"])
 
 
 def _tools(host: Sequence[Tool], *, foreign: bool) -> list[dict[str, Any]]:

@@ -40,6 +40,8 @@ MOST_OUTPUT = 128_000  # tokens of an answer whose request and model do not say 
 IMAGE, DOCUMENT = 5_000, 100_000
 MOST_VALUES = 500_000  # of a request that is read: each takes memory of its own
 _DEEPEST = 6  # content in content
+# One of these is in a body that has an image or a document: any other is not searched for them.
+_NAMED = re.compile(rb'"(?:image|document"|file"|input_[ifa])|\\u|\0')
 
 # Keys that bring in what a provider keeps, each as much as a document.
 _KEPT = ("previous_response_id", "conversation")
@@ -89,7 +91,7 @@ def bound(body: bytes | bytearray, speaks: Dialect) -> Bound:
     model = request.get("model")
     kept = [*(request.get(key) for key in _KEPT), isinstance(request.get("prompt"), dict)]
     binary, fixed = 0, sum(DOCUMENT for each in kept if each)
-    for size, tokens in _media(request):
+    for size, tokens in _media(request) if _NAMED.search(body) else ():
         binary, fixed = binary + size, fixed + tokens
     tier, speed = request.get("service_tier"), request.get("speed")
     return Bound(

@@ -164,7 +164,7 @@ class Counter:
                 return await self._claim_again(run, live, worker)
         if not run.maybe or self._dispatcher.must_rest(run):
             return None
-        run.maybe = False  # what comes while the ledger is asked sets it again
+        run.maybe, woken = False, run.woken  # what comes while the ledger is asked sets it again
         try:
             if not await self._dispatcher.awake(run):
                 return None
@@ -188,6 +188,7 @@ class Counter:
         row = claim.turn
         live = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
         live.role, live.taint, live.choice = claim.authority, claim.taint, row["choice"]
+        live.alone = None if claim.followed else woken
         run.live[row["id"]] = live
         if run.resting:
             run.look_again()
@@ -272,9 +273,11 @@ class Counter:
         run, live = self._live(lease)
         if live.stopping is not None:
             return [Control(live.turn, "stop")]
-        if self._followups(run.group) != "steer":
+        woken = run.woken
+        if self._followups(run.group) != "steer" or live.alone == woken:
             return []
         wakes = await self._ledger.do(lambda tx: steering.followups(tx, turns.check_lease(tx, lease)))
+        live.alone = None if wakes else woken
         shown = self._composer.shown({"id": live.turn, "grp": run.group}, wakes)
         return [Control(live.turn, "steer", shown)] if wakes else []
 

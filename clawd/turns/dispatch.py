@@ -108,6 +108,8 @@ class Dispatcher:
     def wake(self, group: str) -> None:
         """A turn of this group may be claimable."""
         run = self.active.get(group)
+        if run is not None:
+            run.woken += 1
         if run is not None and not run.ending:
             run.wanted = True
             run.nudge()

@@ -121,8 +121,7 @@ class Client:
 
         Raises LeaseLost, Refused (every other answer that is no success) and NoDaemon. There is no read
         timeout."""
-        text = "" if body is None else json.dumps(clean(body), ensure_ascii=False, separators=(",", ":"))
-        data = text.encode()
+        data = b"" if body is None else packed(body)
         head = (
             f"{method} {target} HTTP/1.1\r\nHost: clawd\r\n{self._credential}"
             f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
@@ -206,6 +205,17 @@ class Client:
 def hidden(text: str) -> str:
     """The text without any run's token."""
     return TOKEN.sub(HIDDEN, text)
+
+
+def packed(value: Any) -> bytes:
+    """A JSON value as it is sent: `clean`."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        if "\\u0000" not in text and not TOKEN.search(text):  # as nearly always: nothing has to be changed
+            return text.encode()
+    except UnicodeEncodeError:
+        pass
+    return json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def clean(value: Any) -> Any:

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from agent import protocol
 from agent.calls import Call, as_step, batch_of, side_by_side
+from agent.wire import Connections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Place:
         self.clock = clock
         self.gateway = f"http://127.0.0.1:{port}"
         self.socket = socket
+        self.connections = Connections(socket)
 
 
 class Answer:

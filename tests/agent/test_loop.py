@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,16 @@ def test_a_turn_without_tools(stage: Rehearsal, model: Standin, dialect: str) ->
     assert request.body["max_tokens"] == 1000 and len(request.body["tools"]) == 4
     assert marks(request.body) == (3 if dialect == "messages" else 0)
     assert stage.calls == ["more"]  # one request to the daemon, and the final
+
+
+def test_a_connection_serves_one_call_after_another_until_it_ends(stage: Rehearsal, model: Standin) -> None:
+    for count in (1, 1, 2):
+        model.say("done")
+        assert stage.respond("hi", session="gruppe:łódź 🎉").text == "done"
+        assert model.requests[-1].headers["x-clawd-session"].encode("latin-1").decode() == "gruppe:łódź 🎉"
+        assert len(stage.connections) == count
+        if len(model.requests) == 2:  # as a daemon that goes away does; nothing was asked meanwhile
+            stage.connections[0].shutdown(socket.SHUT_RDWR)
 
 
 @BOTH

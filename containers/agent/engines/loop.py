@@ -5,7 +5,6 @@ of the turn's models. What a provider says about an error reaches no chat: a sen
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import closing
@@ -141,7 +140,7 @@ class Model:
     def _once(self) -> Reply:
         turn, dialect = self._turn, _DIALECTS[self.current["dialect"]]
         body = dialect.request(self.current, turn.context, conversation(turn), self._without)
-        data = json.dumps(protocol.clean(body), ensure_ascii=False, separators=(",", ":")).encode()
+        data = protocol.packed(body)
         reply, last = dialect.Answer(), time.monotonic()
         try:
             with closing(events(turn, self.current["path"], dialect.HEADERS, data)) as coming:

@@ -3,12 +3,10 @@ and what can go wrong. The gateway is at the other end; a cut stream is a failur
 
 from __future__ import annotations
 
-import http.client
 import re
-import socket
-from contextlib import suppress
 
 from agent.calls import as_json
+from agent.wire import post
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,26 +54,24 @@ def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
 
 def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Iterator[Any]:
     """POST; gives each event of the stream, or the answer that is none. Raises Away, Failure, GivenUp and Stopped."""
-    connection, opened = http.client.HTTPConnection("clawd"), socket.socket(socket.AF_UNIX)
     try:
-        opened.connect(turn.place.socket)
+        opened = turn.place.connections.take()
     except OSError as error:
-        opened.close()
         raise Away from error
-    connection.sock = opened
     common = {"content-type": "application/json", "accept": "text/event-stream"}
     ours = {"authorization": f"Bearer {turn.place.token}", "x-clawd-session": str(turn.context["session"])}
+    answer = None
     turn.opened(opened)
     try:
         opened.settimeout(max(0.1, min(IDLE_S, turn.left())))
-        with suppress(BrokenPipeError, ConnectionResetError):  # it may have been answered before it was read
-            connection.request("POST", path, body, {**common, **ours, **headers})
-        response = connection.getresponse()
-        if response.status != 200:
-            raise failure_of(response.status, as_json(response.read(1 << 16)), response.getheader("retry-after"))
+        answer = post(opened, path, {**common, **ours, **headers}, body)
+        if answer.status != 200:
+            raise failure_of(answer.status, as_json(answer.start(1 << 16)), answer.headers.get("retry-after"))
         parser, whole = Events(), bytearray()
-        while len(whole) < _MOST and (data := response.read1(1 << 16)):
+        for data in answer.pieces():
             whole += data
+            if len(whole) > _MOST:
+                return
             for text in parser.feed(data):
                 event = {"done": True} if text.strip() == b"[DONE]" else as_json(text)
                 if event is None:
@@ -84,12 +80,15 @@ def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Itera
             turn.within_limits()
         if (event := as_json(whole)) is not None:
             yield event
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError) as error:
         turn.within_limits()
         raise Failure(0, "cut") from error
     finally:
         turn.closed(opened)
-        connection.close()
+        if answer is not None and answer.whole:
+            turn.place.connections.keep(opened)
+        else:
+            opened.close()
 
 
 class Events:
