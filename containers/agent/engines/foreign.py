@@ -187,7 +187,7 @@ def close(turn: Turn) -> None:
     each once, whatever the model would do about it now."""
     answered = {step.get("tool_call_id") for step in turn.steps}
     for call in [call for step in turn.steps for call in step.get("tool_calls") or ()]:
-        name, arguments = call["function"]["name"], event_of(call["function"]["arguments"].encode())
+        name, arguments = call["function"]["name"], as_json(call["function"]["arguments"].encode())
         nth, text = turn.count(name, json.dumps(arguments, sort_keys=True)), UNANSWERED
         if call["id"] in answered:
             continue
