@@ -23,7 +23,6 @@ import anyio
 from clawd import __version__, ending, faults, log, stores, watchdog
 from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock
-from clawd.commands import model
 from clawd.commands.operations import Operations
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
@@ -40,7 +39,6 @@ from clawd.errors import ClawdError, ConfigError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
-from clawd.host.tools import declarations
 from clawd.intake import Intake
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
@@ -68,7 +66,6 @@ from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
-from clawd.usage import reports
 from clawd.usage.books import Books
 
 logger = logging.getLogger(__name__)
@@ -192,8 +189,7 @@ class Daemon:
             self.config.for_group,
             self.gate.environment,
             config=lambda: self.config.current,
-            ledger=ledger,
-            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
+            host_tools=self._host_tools,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
@@ -300,6 +296,11 @@ class Daemon:
         adapter = self.channels.get(channel)
         return adapter.limits if adapter else None
 
+    def _host_tools(self, channel: str) -> list[dict[str, Any]]:
+        from clawd.host.tools import declarations
+
+        return declarations(self._channel_limits(channel) or ChannelLimits())
+
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
@@ -330,14 +331,20 @@ class Daemon:
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
 
     async def usage(self, group: str, session: str) -> str:
+        from clawd.usage import reports
+
         rules, when = self.books.rules(group), self.books.period(group)
         return await self.ledger.do(lambda tx: reports.said(tx, rules, session, when))
 
     async def model(self, group: str, words: str) -> str:
         settings, config = self.config.for_group(group), self.config.current
-        return await anyio.to_thread.run_sync(
-            model.say, self.home.group(group).config_file, config, settings, group, words
-        )
+
+        def say() -> str:
+            from clawd.commands import model
+
+            return model.say(self.home.group(group).config_file, config, settings, group, words)
+
+        return await anyio.to_thread.run_sync(say)
 
     def _wall_seconds(self, group: str) -> float:
         try:

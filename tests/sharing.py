@@ -1,6 +1,6 @@
-"""`make test` is two processes (pytest-xdist) that take the files of tests one after the other. What there is once only,
-the Engine that is stopped and killed, and the clone, one of them has for all its tests: those files are a group, which
-goes first, for it takes longest."""
+"""`make test` is two processes (pytest-xdist) that take the files of tests one after the other. What there is once
+only, the Engine that is stopped and killed, and the clone, one of them has for all its tests: those files are a group,
+which goes first, for it takes longest."""
 
 from __future__ import annotations
 

@@ -42,6 +42,8 @@ MOST_TOKENS = 10**9  # of all answers of a call: nothing writes more, whatever i
 IMAGE, DOCUMENT = 5_000, 100_000
 MOST_VALUES = 500_000  # of a request that is read: each takes memory of its own
 _DEEPEST = 6  # content in content
+# One of these is in a body that has an image or a document: any other is not searched for them.
+_NAMED = re.compile(rb'"(?:image|document"|file"|input_[ifa])|\\u|\0')
 
 # Keys that bring in what a provider keeps, each as much as a document.
 _KEPT = ("previous_response_id", "conversation")
@@ -104,7 +106,7 @@ def bound(body: bytes | bytearray, speaks: Dialect) -> Bound:
     model = request.get("model")
     kept = [*(request.get(key) for key in _KEPT), isinstance(request.get("prompt"), dict)]
     binary, fixed = 0, sum(DOCUMENT for each in kept if each)
-    for size, tokens in _media(request):
+    for size, tokens in _media(request) if _NAMED.search(body) else ():
         binary, fixed = binary + size, fixed + tokens
     return Bound(
         model if isinstance(model, str) else "",

@@ -30,7 +30,7 @@ from clawd.gateway.credentials import Credentials
 from clawd.gateway.limits import IDLE_S, TOTAL_S, Counts, Deadline
 from clawd.gateway.metering import Metering, ModelCall
 from clawd.gateway.policy import Destination, Grants, decide
-from clawd.gateway.refusal import ALARMING, Aborted, Refusal
+from clawd.gateway.refusal import ALARMING, QUIET, Aborted, Refusal
 from clawd.gateway.relay import Exchange
 from clawd.gateway.scrub import Forms, forms_of
 from clawd.gateway.target import Malformed, Target
@@ -60,6 +60,7 @@ class _Asked:
     tunnel: Target | None
     since: float
     written: bool = False
+    own: bool = False
     exchange: Exchange | None = None
     begun: int | None = None  # once it was let through, what the audit knows it by
 
@@ -87,10 +88,14 @@ class Gateway:
         for name in ("access", "client", "internal", "websocket"):  # they would write down what passes through
             logging.getLogger(f"aiohttp.{name}").disabled = True
 
-    async def serve(self, request: web.BaseRequest, caller: Caller, inner: Inner) -> web.StreamResponse:
+    async def serve(
+        self, request: web.BaseRequest, caller: Caller, inner: Inner, own: bool = False
+    ) -> web.StreamResponse:
         """A request of a run's socket that is none of the host's own. `inner` makes the HTTP protocol of a connection
-        that a tunnel becomes, whose requests go to the given handler."""
+        that a tunnel becomes, whose requests go to the given handler. `own`: a model call of the runner itself, whose
+        turn ends with what is said here."""
         asked = self._asked(request, caller)
+        asked.own = own
         if request.method == "CONNECT":
             return await self._audited(asked, lambda asked: self._tunnel(asked, inner))
         return await self._audited(asked, self._request)
@@ -175,13 +180,14 @@ class Gateway:
         exchange = asked.exchange  # of what was allowed, and then an upstream failed, or it became too much
         if exchange is None or (refusal.status < 500 and exchange.started is None):
             entry.verdict = "deny"
-        if (entry.verdict == "deny" and refusal.rule != "no_turn") or refusal.rule in ALARMING:
+        if (entry.verdict == "deny" and refusal.rule not in QUIET) or refusal.rule in ALARMING:
             where = entry.service or entry.host or "the gateway"
             said = f"{refusal.message} ({refusal.hint})" if refusal.hint else refusal.message
             sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {said}."
             if refusal.rule in ALARMING:
                 caller.alarm(f"run {caller.run} of {caller.group}: {sentence}")
-            caller.told(sentence)
+            if not asked.own:
+                caller.told(sentence)
         if exchange is not None and exchange.started is not None:
             return _broken_off(asked)
         entry.status = refusal.status

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -71,6 +72,11 @@ class Metering:
         self._settling.add(task)
         task.add_done_callback(self._settled)
 
+    async def give_back(self, reserving: asyncio.Future[Reservation]) -> None:
+        """What is reserved just now will not be used."""
+        with suppress(BudgetSpent, PriceUnknown):
+            await self.books.release(await reserving)
+
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._settling.discard(task)
         error = None if task.cancelled() else task.exception()
@@ -126,8 +132,12 @@ class ModelCall:
             self._caller.group, self._to.service.name, bound.model, bound.text + bound.fixed + OVERHEAD,
             min(most * bound.answers, calls.MOST_TOKENS), turn, bound.hour, bound.listed,
         )  # fmt: skip
+        reserving = asyncio.ensure_future(books.reserve(call))
         try:
-            self._reserved = await books.reserve(call)
+            self._reserved = await asyncio.shield(reserving)
+        except asyncio.CancelledError:  # whoever asked is gone, and its row is made all the same
+            self._metering.soon(self._metering.give_back(reserving))
+            raise
         except BudgetSpent as spent:
             self._caller.spent(turn, spent)
             raise Refusal("budget", spent.message, hint=spent.hint) from spent
@@ -145,7 +155,9 @@ class ModelCall:
         data = bytearray()
         if length > LARGE:
             await self._take_place()
-        async for part in body if body is not None else _nothing():
+        if body is None:
+            return data
+        async for part in body:
             if len(data) + len(part) > LARGE and not self._holds:
                 await self._take_place()
             if len(data) + len(part) > MOST_BODY:
@@ -232,11 +244,6 @@ class _Pieces:
 def _is_known(to: Destination) -> bool:
     """Whether a service is known for its models."""
     return to.service.model or to.service.name in DIALECTS
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    return
-    yield b""
 
 
 def _in_events(fields: CIMultiDictProxy[str]) -> bool:

@@ -9,6 +9,8 @@ from aiohttp import web
 MARK = "X-Clawd-Rule"  # a header of every refusal, and of no upstream's answer: what is in the body anybody could say
 # What is said to the owner, not only to the person whose turn it is: no honest program does it.
 ALARMING = frozenset({"cross_group_token", "placeholder_misuse"})
+# What nobody is told of here: there is no turn, or it is told by how the turn ends.
+QUIET = frozenset({"no_turn", "budget"})
 
 
 class Refusal(Exception):

@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent import calls, turn
+from agent import calls, protocol, turn
 from agent.engines import loop
 
 from clawd.resources import shipped
 from tests.agent.rehearsal import Rehearsal, model_of, wake
 from tests.standin import Recorded, Reply, Standin
+from tests.standin import chat as strict_chat
+from tests.standin import messages as strict_messages
 
 BOTH = pytest.mark.parametrize("dialect", ["messages", "chat"])
 LS = ("bash", {"command": "ls"})
@@ -36,10 +39,10 @@ def stage(tmp_path: Path, model: Standin, monkeypatch: pytest.MonkeyPatch) -> It
     assert model.problems == []
 
 
-def refused(rule: str, message: str, hint: str | None = None) -> Reply:
+def refused(rule: str, message: str, hint: str | None = None, status: int = 403) -> Reply:
     """What the gateway does not let through."""
     raw = json.dumps({"schema": 1, "error": rule, "rule": rule, "message": message, "hint": hint}).encode()
-    return Reply(status=403, raw=raw, headers={"X-Clawd-Rule": rule})
+    return Reply(status=status, raw=raw, headers={"X-Clawd-Rule": rule})
 
 
 def marks(value: Any) -> int:
@@ -68,6 +71,16 @@ def test_a_turn_without_tools(stage: Rehearsal, model: Standin, dialect: str) ->
     assert request.body["max_tokens"] == 1000 and len(request.body["tools"]) == 4
     assert marks(request.body) == (3 if dialect == "messages" else 0)
     assert stage.calls == ["more"]  # one request to the daemon, and the final
+
+
+def test_a_connection_serves_one_call_after_another_until_it_ends(stage: Rehearsal, model: Standin) -> None:
+    for count in (1, 1, 2):
+        model.say("done")
+        assert stage.respond("hi", session="gruppe:łódź 🎉").text == "done"
+        assert model.requests[-1].headers["x-clawd-session"].encode("latin-1").decode() == "gruppe:łódź 🎉"
+        assert len(stage.connections) == count
+        if len(model.requests) == 2:  # as a daemon that goes away does; nothing was asked meanwhile
+            stage.connections[0].shutdown(socket.SHUT_RDWR)
 
 
 @BOTH
@@ -122,6 +135,24 @@ def test_what_fails_in_passing_is_tried_again(
 
 
 @BOTH
+def test_a_server_that_does_not_stream(stage: Rehearsal, model: Standin, dialect: str) -> None:
+    """And one whose stream ends without the word for why."""
+    api = strict_messages if dialect == "messages" else strict_chat
+    body, json_type = {"model": "m", "messages": []}, {"content-type": "application/json"}
+    for reply in (Reply("let me see", [("bash", {"command": "echo whole"})]), Reply("noon")):
+        model.add(Reply(raw=json.dumps(api.whole(body, reply)).encode(), headers=json_type))
+    answer = stage.respond("hi", dialect=dialect)
+    assert (answer.text, answer.error, len(model.requests)) == ("noon", None, 2)
+    assert "whole" in model.requests[1].results[0] and answer.more["usage"]["output"] > 0
+    if dialect == "chat":
+        model.add(
+            Reply(raw=b'data:{"choices":[{"delta":{"content":[{"type":"text","text":"hm"}]}}]}\n\ndata: [DONE]\n\n')
+        )
+        stage.forget()
+        assert stage.respond("hi", dialect=dialect).text == "hm" and len(model.requests) == 3
+
+
+@BOTH
 def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
     stage: Rehearsal, model: Standin, dialect: str
 ) -> None:
@@ -147,8 +178,9 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
         (Reply(calls=[LS] * 501), 3, "failed, and stayed so (500 too_many_calls)"),
-        (refused("budget", "Spent.", "Wait."), 1, "Spent. Wait."),
+        (refused("budget", "It is spent", "wait"), 1, "It is spent (wait)"),
         (refused("no_grant", "Not granted."), 1, "Not granted."),
+        (refused("no_credential", "No key.", status=503), 1, "No key."),
         (Reply(status=403, raw=b'{"rule":"budget","message":"SECRET"}'), 1, "does not let this credential use"),
         (Reply(raw=b'data: {"type":"error","error":{"a":1},"rule":"x","message":"SECRET"}\n\n'), 3, "stayed so (500)"),
     ],
@@ -159,7 +191,7 @@ def test_what_stays_so_is_a_sentence(
 ) -> None:
     model.decide = lambda request: reply
     answer = stage.respond("hi", dialect=dialect, limits={"retries": 2})
-    assert answer.text == "" and sentence in str(answer.error)
+    assert (answer.text, answer.stop_reason) == ("", protocol.GIVEN_UP) and sentence in str(answer.error)
     assert len(model.requests) == asked
     assert "SECRET" not in str(answer.error) and "scripted" not in str(answer.error)
 

@@ -94,8 +94,11 @@ def base64(kind: str) -> dict[str, Any]:
     ],
 )
 def test_pictures_and_papers_count_as_such(request_: dict[str, Any], fixed: int, counted: bool) -> None:
-    found = bound(json.dumps(request_).encode(), "openai")
+    text = json.dumps(request_, separators=(",", ":"))
+    found = bound(text.encode(), "openai")
     assert found.fixed == fixed and (found.text > 40_000) is counted
+    for other in (text.replace("e", "\\u0065").encode(), text.encode("utf-16")):
+        assert bound(other, "openai").fixed == fixed
 
 
 @pytest.mark.parametrize(

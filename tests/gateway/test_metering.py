@@ -142,7 +142,9 @@ async def test_a_spent_budget_refuses_before_the_call_and_opens_the_next_day(sta
     assert (got.status, got.rule) == (403, "budget") and len(upstream.requests) == asked
     entry = (await stage.entry(6))["verdict"], stage.entries()[-1]["rule"], stage.entries()[-1]["tokens"]
     assert entry == ("deny", "budget", None)
-    assert stage.a.sentences and "budget of group main is spent" in stage.a.sentences[0]
+    turn, spent = stage.a.spendings[-1]
+    assert turn == 1 and spent is not None and "budget of group main is spent" in str(spent)
+    assert stage.a.sentences == []  # its turn tells of it
     stage.clock.ahead = 86400
     assert (await call(stage)).status == 200
 
@@ -215,6 +217,17 @@ async def test_what_did_not_leave_is_given_back_and_what_may_have_counts(stage: 
     await until(lambda: len(upstream.requests) == 2)
     client.abort()
     assert (await stage.row(4))["state"] == "assumed"
+    assert stage.ledger is not None
+    busy, free = threading.Event(), threading.Event()
+    ledger = asyncio.ensure_future(stage.ledger.do(lambda tx: busy.set() or free.wait(60)))
+    await until(busy.is_set)
+    client = await stage.dial()
+    await client.send(stage.request("/svc/anthropic/v1/messages", method="POST", body=body()))
+    await until(lambda: stage.ledger._waiting.qsize() > 0)  # its row is about to be made
+    client.abort()
+    await until(lambda: len(stage.entries()) == 5)
+    free.set()
+    assert await ledger and (await stage.row(5))["state"] == "released"
 
 
 async def test_a_stream_that_is_cut_or_left_counts_with_what_is_known(

@@ -10,7 +10,15 @@ import pytest
 from clawd.turns.record import blocks_of
 
 WAKES = [
-    {"parts": [{"text": text}], "at": None, "role": "owner", "sender": None, "joined": joined, "recorded": None}
+    {
+        "kind": "message",
+        "parts": [{"kind": "typed", "origin": "owner", "text": text}],
+        "at": None,
+        "role": "owner",
+        "sender": None,
+        "joined": joined,
+        "recorded": None,
+    }
     for text, joined in (("a?", 0), ("b?", 1))
 ]
 
