@@ -178,7 +178,7 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
         (Reply(calls=[LS] * 501), 3, "failed, and stayed so (500 too_many_calls)"),
-        (refused("budget", "It is spent", "wait"), 1, "It is spent (wait)"),
+        (refused("budget", "Spent.", "Wait."), 1, "Spent. (Wait.)"),
         (refused("no_grant", "Not granted."), 1, "Not granted."),
         (refused("no_credential", "No key.", status=503), 1, "No key."),
         (Reply(status=403, raw=b'{"rule":"budget","message":"SECRET"}'), 1, "does not let this credential use"),
