@@ -271,10 +271,8 @@ def memory_of(directory: str, session: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """A file in place of whatever was there. Raises OSError."""
-    made = f"{path}.{os.getpid()}.{threading.get_ident()}"
-    with open(
-        os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", errors="replace"
-    ) as out:
+    """A file in place of whatever was there; nobody knows its name before. Raises OSError."""
+    made = f"{path}.{os.urandom(8).hex()}"
+    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", errors="replace") as out:
         out.write(text)
     os.replace(made, path)
