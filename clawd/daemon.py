@@ -24,6 +24,7 @@ from clawd import __version__, ending, faults, log, stores, watchdog
 from clawd.channel import Adapter, AdapterFactory, ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.operations import Operations
+from clawd.commands.reach import Reach
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
@@ -181,7 +182,7 @@ class Daemon:
         )
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon)
-        self.books = Books(ledger, clock, lambda: self.config.current, self.config.for_group)
+        self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.composer = Composer(
             home,
@@ -206,8 +207,7 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
-            settings=self._settings,
-            wall_seconds=self._wall_seconds,
+            wall_seconds=self.config.wall_seconds,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
@@ -277,7 +277,7 @@ class Daemon:
             place=self.conversations.place,
             role=_role,
             commands=COMMANDS,
-            context=self,
+            context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books),
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             text_limit=self._text_limit,
@@ -316,41 +316,6 @@ class Daemon:
         return await self.executor.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
         )
-
-    def stopped(self, live: list[int], waiting: list[int]) -> None:
-        """Implements `intake.CommandContext`."""
-        for turn in live:
-            self.dispatcher.stop_live(turn)
-        for turn in waiting:
-            self.recorder.soon(turn)
-
-    def state_of(self, group: str) -> str:
-        settings = self.config.for_group(group)
-        run = self.dispatcher.active.get(group)
-        sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
-        return f"group {group}: engine {settings.model.engine}, {sandbox}"
-
-    async def usage(self, group: str, session: str) -> str:
-        from clawd.usage import reports
-
-        rules, when = self.books.rules(group), self.books.period(group)
-        return await self.ledger.do(lambda tx: reports.said(tx, rules, session, when))
-
-    async def model(self, group: str, words: str) -> str:
-        settings, config = self.config.for_group(group), self.config.current
-
-        def say() -> str:
-            from clawd.commands import model
-
-            return model.say(self.home.group(group).config_file, config, settings, group, words)
-
-        return await anyio.to_thread.run_sync(say)
-
-    def _wall_seconds(self, group: str) -> float:
-        try:
-            return self.config.for_group(group).limits.wall_minutes * 60
-        except ConfigError:  # leases are watched all the same
-            return self.config.current.limits.wall_minutes * 60
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""

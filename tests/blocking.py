@@ -34,8 +34,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Seconds so far: by the clock, of this process and of this thread on a processor, of each thread that lives
-    waiting for one, stolen from the machine, and collecting garbage in this thread; and how many modules there are."""
+    """Seconds so far: by the clock, of this process and of this thread on a processor, of each living thread waiting
+    for one, stolen from the machine, and collecting garbage in this thread; and how many modules there are."""
 
     clock: float
     process: float

@@ -1,23 +1,51 @@
-"""`make test` is two processes (pytest-xdist) that take the files of tests one after the other. What there is once
-only, the Engine that is stopped and killed, and the clone, one of them has for all its tests: those files are a group,
-which goes first, for it takes longest."""
+"""`make test` is two processes (pytest-xdist) that take file after file of tests. What there is only once, the Engine
+that is stopped and killed and the clone, is of one of them alone: the files that use it are one, and go first, for they
+take longest."""
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from typing import Any
+
 import pytest
 
-ONCE = ("dockerd", "clone")
+from tests.dockerd import ROOT
+
+ONCE = re.compile(r"\b(dockerd: Dockerd|clone: Clone)\b")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not hasattr(config, "workerinput"):
-        return
-    uses: dict[str, str] = {}
-    for item in items:
-        for name in ONCE:
-            if name in getattr(item, "fixturenames", ()):
-                uses.setdefault(str(item.path), name)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(uses.get(str(item.path), str(item.path.relative_to(config.rootpath)))))
-    items.sort(key=lambda item: ONCE.index(uses[at]) if (at := str(item.path)) in uses else len(ONCE))
+@cache
+def scope(file: str) -> str:
+    """What a process takes as one: a file, or all those that use what there is only once."""
+    return "once" if ONCE.search((ROOT / file).read_text()) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope(nodeid.partition("::")[0])
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if "once" in self.workqueue:
+                self.workqueue.move_to_end("once", last=False)
+            super()._assign_work_unit(node)
+
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Any:
+    """What a test logged may be no text that can be sent from process to process."""
+    return _sendable((yield))
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_sendable(key): _sendable(each) for key, each in value.items()}
+    return [_sendable(each) for each in value] if isinstance(value, (list, tuple)) else value

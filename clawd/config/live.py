@@ -102,6 +102,13 @@ class LiveConfig:
         except ConfigError:
             return GroupConfig().followups
 
+    def wall_seconds(self, folder: str) -> float:
+        """How long a turn may take; leases are watched where the group's file cannot be read, too."""
+        try:
+            return self.for_group(folder).limits.wall_minutes * 60
+        except ConfigError:
+            return self.current.limits.wall_minutes * 60
+
     def for_group(self, folder: str) -> Effective:
         """What holds for one group now."""
         config, own = self.current, self.group(folder)

@@ -6,9 +6,9 @@ import os
 from functools import partial
 from pathlib import Path
 
+from clawd.apart import SECONDS, Apart
 from clawd.config.secrets import Secret
 from clawd.errors import ConfigError
-from clawd.gateway.apart import SECONDS, Apart
 from clawd.gateway.refusal import Refusal
 
 # Reading a small file of these costs less than a thread does, and never waits for a network.

@@ -22,10 +22,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_middlewares import ClientHandlerType
 from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
 
+from clawd.apart import Apart
 from clawd.config import grammar
 from clawd.config.grammar import Scheme
 from clawd.files import plain
-from clawd.gateway.apart import Apart
 from clawd.gateway.policy import Destination, Granted
 from clawd.gateway.refusal import Refusal
 

@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from clawd.apart import Apart
 from clawd.config.group import Mount as Asked
 from clawd.config.home import Home, is_home
 from clawd.config.mounts import Root, allowlist_file, load_allowlist, user_home
 from clawd.config.schema import Mode
 from clawd.errors import ClawdError, ConfigError, NotFound
 from clawd.sandbox import forbidden, repository
-from clawd.sandbox.answers import Answers
 from clawd.sandbox.protocol import Mount
 from clawd.sandbox.walk import Found, Identity, Link, MountPoint, beneath, identity, mount_table, resolved
 from clawd.trust import TRUST, Origin, Role
@@ -93,7 +93,7 @@ class Mounts:
     tell: Callable[[str], object] = lambda sentence: None
     living: dict[str, tuple[str, tuple[Mount, ...]]] = field(default_factory=dict)
     """The group and the mounts of each run that lives: set by whoever makes them."""
-    answers: Answers = field(default_factory=Answers)
+    apart: Apart = field(default_factory=Apart)
 
     def given(self, group: str, role: Role, uid: int | None) -> Given:
         """For a sandbox of this group, whose turns act for `role` and whose agent is the user `uid`."""
@@ -170,7 +170,8 @@ class Mounts:
         have been to keep others from writing there."""
         if wrong := syntax(path):
             raise ConfigError(f"the mount allowlist is not used: of the root {path!a}, {wrong}", hint=_WRITTEN)
-        if self.answers(root := _expanded(path, user)):
+        root = _expanded(path, user)
+        if self.apart.answers(root, root.stat):
             with suppress(OSError):
                 yield resolved(root, table)
 
@@ -210,7 +211,7 @@ class Mounts:
         if ground.problem is not None:
             rule = "no_allowlist" if isinstance(ground.problem, NotFound) else "allowlist"
             return verdict.refused(rule, ground.problem.message, ground.problem.hint)
-        if not self.answers(path):
+        if not self.apart.answers(path, path.stat):
             return verdict.refused(
                 "unreadable", "the disk or machine that it lies on does not answer", f"ls -ld {path}"
             )

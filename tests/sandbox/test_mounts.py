@@ -13,19 +13,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from conftest import Ground, beside
 
-from clawd import faults
+from clawd import apart, faults
+from clawd.apart import Apart
 from clawd.config.group import Mount as Asked
 from clawd.config.home import Home
 from clawd.errors import SandboxUnavailable
 from clawd.resources import shipped
-from clawd.sandbox import answers, recipe
+from clawd.sandbox import recipe
 from clawd.sandbox.mounts import Mounts, Verdict
 from clawd.sandbox.probe import survey
 from clawd.sandbox.protocol import Exchanged, Mount, RunSpec
@@ -348,18 +349,23 @@ def test_only_its_owner_s_turns_may_write(machine: Machine) -> None:
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    app, look, heals = machine.path("code/app"), answers._look, threading.Event()
-    monkeypatch.setattr(answers, "_look", lambda path: look(path) if path != app else heals.wait(60) and look(path))
-    monkeypatch.setattr(answers, "SECONDS", 0.1)
+    app, heals, looks = machine.path("code/app"), threading.Event(), list[Hashable]()
+
+    class Slow(Apart):
+        def answers(self, thing: Hashable, look: Callable[[], object]) -> bool:
+            return super().answers(thing, look if thing != app else lambda: looks.append(thing) or heals.wait(60))
+
+    monkeypatch.setattr(apart, "ANSWER_SECONDS", 0.1)
     machine.allow(("code", "ro"), ("code/app", "ro"), ("data", "ro"))
     machine.ask("main", ("code/app", "ro"), ("data", "ro"))
     mounts = machine.mounts
+    mounts.apart = Slow()
     try:
         for _ in range(3):
             given = mounts.given("main", Role.OWNER, None)
             [told] = given.told
             assert [each.target for each in given.mounts] == ["/mnt/m1"] and "does not answer" in told
-        assert [thread.name for thread in threading.enumerate()].count("looks at a mount") == 1
+        assert len(looks) == 1
     finally:
         heals.set()
     until = time.monotonic() + 60

@@ -105,10 +105,12 @@ class Soak:
         )
         for group in self.groups:
             self.home.json("groups", "add", group)
-        for group in map(self.home.layout.group, self.groups[::2]):
-            group.inbox.mkdir(exist_ok=True)
-            (group.inbox / "asks").touch()
-            group.config_file.write_text('grants = ["tool"]\n')
+        for n, group in enumerate(map(self.home.layout.group, self.groups)):
+            group.config_file.write_text('followups = "queue"\n')  # a turn for each message
+            if n % 2 == 0:
+                group.inbox.mkdir(exist_ok=True)
+                (group.inbox / "asks").touch()
+                group.config_file.write_text('followups = "queue"\ngrants = ["tool"]\n')
         self.home.start()
         with talkers(self.home, self.groups) as talking:
             # The daemon and the Engine end in the first half alone: the second shows one long life.

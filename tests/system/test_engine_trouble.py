@@ -220,7 +220,7 @@ def test_an_engine_without_space_is_told_once(fragile: Ground, dockerd: Dockerd)
 
 def test_an_image_that_was_lost_holds_the_next_start_until_it_is_built(home: Ground) -> None:
     assert home.engine
-    own = f"clawd-lost:{home.root.parent.name.lower().replace('_', '-')}"
+    own = f"clawd-lost:{home.root.parent.name.lower().replace('_', '0')}"
     with contextlib.closing(client(home.engine.host)) as docker:
         docker.images.get(home.engine.image).tag(own)
         try:

@@ -321,5 +321,6 @@ class TestUnderBubblewrap:
             said = home.answer("hello", "--group", "main", code=1)
         finally:
             model.decide = None
-        assert "Claude Code could not answer" in said["error"] and "not for you" in said["error"]
+        assert "Claude Code could not answer" in said["error"] and "API Error: 401" in said["error"]
+        assert "not for you" not in said["error"]  # a provider's words reach no chat
         assert time.monotonic() - began < 100

@@ -18,6 +18,11 @@ from tests.system.conftest import Home, homes
 TAG = "clawd-tests-cli"
 
 
+def own(home: Home) -> str:
+    """What no other home's images are called."""
+    return home.root.parent.name.lower().replace("_", "0")
+
+
 def created(image: Any) -> str:
     return str(image.attrs["Created"])
 
@@ -29,12 +34,14 @@ def home(engine: Engine) -> Iterator[Home]:
         with homes(engine) as make:
             home = make()
             text = home.layout.config_file.read_text()
-            home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{home.root.parent.name.lower()}"))
+            home.layout.config_file.write_text(text.replace(engine.image, f"{TAG}:{own(home)}"))
             yield home
         named = {"dangling": True, "label": LABEL_NAME}  # a stage of a build has no tag, and its parent's labels
-        stages = [each for each in docker.images.list(filters=named) if each.labels[LABEL_NAME].startswith(TAG)]
+        stages = [each for each in docker.images.list(filters=named) if own(home) in each.labels[LABEL_NAME]]
         for image in sorted([*stages, *docker.images.list(TAG)], key=created, reverse=True):  # the youngest first
-            docker.images.remove(image.id, force=True)
+            for name in image.tags or [image.id]:  # others may have built the same
+                if not image.tags or own(home) in name:
+                    docker.images.remove(name, force=True)
 
 
 def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Home, engine: Engine) -> None:
@@ -51,11 +58,11 @@ def test_a_message_waits_for_its_image_and_is_answered_once_it_is_built(home: Ho
 
 def test_the_image_that_a_group_names_is_built_with_the_home_s(home: Home, engine: Engine) -> None:
     home.json("groups", "add", "dev")
-    home.json("groups", "set", "dev", "sandbox.image", own := f"{TAG}:dev-{home.root.parent.name.lower()}")
+    home.json("groups", "set", "dev", "sandbox.image", dev := f"{TAG}:dev-{own(home)}")
     held = home.cli("chat", "-m", "say hi", "--group", "dev")
-    assert f"{own} is not built (clawd image build)" in held.stderr
+    assert f"{dev} is not built (clawd image build)" in held.stderr
     built = home.cli("image", "build", "--base", engine.image)
-    assert built.returncode == 0 and f"building {own} …" in built.stderr, built.stderr
+    assert built.returncode == 0 and f"building {dev} …" in built.stderr, built.stderr
     assert home.json("chat", "-m", "say hi", "--group", "dev")["reply"] == "hi"
 
 
@@ -69,7 +76,7 @@ tar czf cli.tgz package
 
 def test_the_image_with_claude_code_has_what_npm_gave(home: Home, engine: Engine) -> None:
     """npm is a stand-in that the base has, so that no registry is asked."""
-    base = f"{TAG}:base-{home.root.parent.name.lower()}"
+    base = f"{TAG}:base-{own(home)}"
     encoded = base64.b64encode(NPM.encode()).decode()
     npm = "/usr/local/bin/npm"
     dockerfile = f"FROM {engine.image}\nRUN echo {encoded} | base64 -d >{npm} && chmod 755 {npm}\n"

@@ -46,6 +46,7 @@ def test_fifty_kills_lose_nothing_and_double_nothing(home: Home) -> None:
     home.script(call("send_message", text="got {message}"), {"text": "re {message}", "delay_s": 0.03})
     for group in GROUPS:
         home.json("groups", "add", group)
+        home.layout.group(group).config_file.write_text('followups = "queue"\n')  # a turn for each message
     chance = random.Random(SEED)
     victims = ["daemon"] * 20 + ["runner"] * 15 + ["sandbox"] * 15
     chance.shuffle(victims)

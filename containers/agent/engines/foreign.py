@@ -187,7 +187,7 @@ def close(turn: Turn) -> None:
     each once, whatever the model would do about it now."""
     answered = {step.get("tool_call_id") for step in turn.steps}
     for call in [call for step in turn.steps for call in step.get("tool_calls") or ()]:
-        name, arguments = call["function"]["name"], as_json(call["function"]["arguments"].encode()) or {}
+        name, arguments = call["function"]["name"], as_json(call["function"]["arguments"].encode())
         nth, text = turn.count(name, json.dumps(arguments, sort_keys=True)), UNANSWERED
         if call["id"] in answered:
             continue
@@ -271,10 +271,8 @@ def memory_of(directory: str, session: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """A file in place of whatever was there. Raises OSError."""
-    made = f"{path}.{os.getpid()}.{threading.get_ident()}"
-    with open(
-        os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", errors="replace"
-    ) as out:
+    """A file in place of whatever was there; nobody knows its name before. Raises OSError."""
+    made = f"{path}.{os.urandom(8).hex()}"
+    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", errors="replace") as out:
         out.write(text)
     os.replace(made, path)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import anyio
 import pytest
 
-from clawd.gateway import apart
-from clawd.gateway.apart import Apart
+from clawd import apart
+from clawd.apart import Apart
 
 pytestmark = pytest.mark.anyio
 
@@ -30,11 +31,29 @@ async def test_what_hangs_keeps_one_thread_and_nothing_else(monkeypatch: pytest.
                     await look("share", hanging)
         with anyio.move_on_after(0.02):  # who leaves changes nothing
             await look("share", hanging)
-        assert len(looks) == 1 and look._threads._work_queue.qsize() == 0
+        assert len(looks) == 1
         assert await look("disk", lambda: "here") == "here"
     finally:
         over.set()
     assert await look("share", hanging) == "late" and len(looks) == 2, "it is looked at again"
+
+
+def test_who_asks_a_thing_that_hangs_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, over, looks = Apart(), threading.Event(), list[int]()
+
+    def hanging() -> None:
+        looks.append(1)
+        over.wait(60)
+
+    monkeypatch.setattr(apart, "ANSWER_SECONDS", 0.02)
+    try:
+        assert [seen.answers("share", hanging) for _ in range(10)] == [False] * 10 and len(looks) == 1
+        assert seen.answers("disk", Path("/nowhere").stat), "an error is an answer"
+    finally:
+        over.set()
+    until = time.monotonic() + 60
+    while not seen.answers("share", hanging):
+        assert time.monotonic() < until, "it is looked at again"
 
 
 async def test_what_it_raises_is_heard() -> None:

@@ -1,0 +1,56 @@
+"""What the chat commands reach of the daemon that carries them out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from clawd.config.home import Home
+from clawd.config.live import LiveConfig
+from clawd.ledger.db import Ledger
+from clawd.turns.dispatch import Dispatcher
+from clawd.turns.record import Recorder
+from clawd.usage.books import Books
+
+
+class Reach:
+    """Implements `intake.CommandContext`."""
+
+    def __init__(
+        self,
+        home: Home,
+        config: LiveConfig,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        recorder: Recorder,
+        books: Books,
+    ) -> None:
+        self._home, self._config, self._ledger, self._books = home, config, ledger, books
+        self._dispatcher, self._recorder = dispatcher, recorder
+
+    def stopped(self, live: list[int], waiting: list[int]) -> None:
+        for turn in live:
+            self._dispatcher.stop_live(turn)
+        for turn in waiting:
+            self._recorder.soon(turn)
+
+    def state_of(self, group: str) -> str:
+        settings = self._config.for_group(group)
+        run = self._dispatcher.active.get(group)
+        sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
+        return f"group {group}: engine {settings.model.engine}, {sandbox}"
+
+    async def usage(self, group: str, session: str) -> str:
+        from clawd.usage import reports
+
+        rules, when = self._books.rules(group), self._books.period(group)
+        return await self._ledger.do(lambda tx: reports.said(tx, rules, session, when))
+
+    async def model(self, group: str, words: str) -> str:
+        settings, config = self._config.for_group(group), self._config.current
+
+        def say() -> str:
+            from clawd.commands import model
+
+            return model.say(self._home.group(group).config_file, config, settings, group, words)
+
+        return await asyncio.to_thread(say)
