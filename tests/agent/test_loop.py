@@ -177,6 +177,7 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply(status=503), 3, "failed, and stayed so (503 api_error)"),
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
+        (Reply(calls=[LS] * 501), 3, "failed, and stayed so (500 too_many_calls)"),
         (refused("budget", "Spent.", "Wait."), 1, "Spent. (Wait.)"),
         (refused("no_grant", "Not granted."), 1, "Not granted."),
         (refused("no_credential", "No key.", status=503), 1, "No key."),

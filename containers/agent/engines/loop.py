@@ -149,6 +149,8 @@ class Model:
                         reply.take(event)
                     except (AttributeError, TypeError, ValueError, LookupError) as error:  # one of another shape
                         raise Failure(0, "malformed") from error
+                    if len(reply.calls) > 500:  # nobody means that many
+                        raise Failure(500, "too_many_calls")
                     if time.monotonic() - last >= BATCH_S:
                         self._say(reply.text())
                         turn.flush()
