@@ -376,7 +376,6 @@ def test_what_groups_ask_for_of_the_host_is_looked_at(
 
 
 def test_a_model_that_cannot_be_reached_is_said(home: Home) -> None:
-    assert told(home, "models") == []
     home.group("main").config_file.write_text('[model]\nengine = "exec"\nagent = "nope"\n')
     [(level, message)] = told(home, "models")
     assert level == "error" and "there is no [engines.nope]; there are claude-code, codex" in message
