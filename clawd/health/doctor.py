@@ -9,10 +9,9 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 from clawd import __version__
-from clawd.config.engines import engines, served
+from clawd.config.engines import engines
 from clawd.config.group import not_built
 from clawd.config.home import Home, group_folders
 from clawd.config.load import check_home, load_config, load_group, merged
@@ -129,7 +128,7 @@ def _models(home: Home) -> Iterator[Finding]:
             continue
         command = f"edit {shlex.quote(str(home.group(folder).config_file))}"
         try:
-            told = models(config, folder, replace(settings, model=served(config, settings.model)))[1]
+            told = models(config, folder, settings)[1]
         except ConfigError as error:
             sound = False
             yield finding("models", "error", f"group {folder} cannot answer: {error.message}", command)

@@ -13,6 +13,7 @@ from clawd.ledger.db import Transaction
 from clawd.model import Final, Lease, Offer
 from clawd.trust import Role
 from clawd.turns.jobs import Job, Kind, json_of
+from clawd.turns.run import Run
 from tests.turns.conftest import NOW, PATIENCE, BoxBackend, Ground, opened
 
 pytestmark = pytest.mark.anyio
@@ -66,6 +67,15 @@ async def recorded(ground: Ground, lease: Lease) -> None:
             await anyio.sleep(0.005)
 
 
+async def warm(ground: Ground) -> Run:
+    """A run whose first turn is over."""
+    await ground.accept()
+    run = await ground.run()
+    lease, _ = await ground.offer(run)
+    await ground.counter.final(lease, Final("a reply"))
+    return run
+
+
 async def test_a_jobs_answer_is_its_rooms_with_the_end_of_its_turn(tmp_path: Path) -> None:
     async with opened(tmp_path, workers=0) as ground:
         Room(ground)
@@ -102,10 +112,7 @@ async def test_an_answer_that_does_not_fit_is_told_to_the_next_attempt_and_the_t
 ) -> None:
     async with opened(tmp_path, workers=0) as ground:
         room = Room(ground)
-        await ground.accept()
-        run = await ground.run()
-        lease, _ = await ground.offer(run)
-        await ground.counter.final(lease, Final("a reply"))
+        run = await warm(ground)
         await ask(ground)
         for text, why in (
             ("no JSON", "Invalid JSON"),
@@ -132,10 +139,7 @@ async def test_an_answer_that_does_not_fit_is_told_to_the_next_attempt_and_the_t
 async def test_a_defect_of_a_room_is_an_answer_that_was_not_taken(tmp_path: Path) -> None:
     async with opened(tmp_path, workers=0) as ground:
         room = Room(ground)
-        await ground.accept()
-        run = await ground.run()
-        lease, _ = await ground.offer(run)
-        await ground.counter.final(lease, Final("a reply"))
+        run = await warm(ground)
         await ask(ground)
         room.refuses = KeyError("x")
         for _ in range(3):
@@ -148,10 +152,7 @@ async def test_a_defect_of_a_room_is_an_answer_that_was_not_taken(tmp_path: Path
 async def test_where_no_model_is_a_job_fails_at_once(tmp_path: Path) -> None:
     async with opened(tmp_path, workers=0) as ground:
         room = Room(ground)
-        await ground.accept()
-        run = await ground.run()
-        lease, _ = await ground.offer(run)
-        await ground.counter.final(lease, Final("a reply"))
+        run = await warm(ground)
         await ask(ground)
         ground.home.config_file.write_text('schema = 1\n[claw]\nname = "t"\n')  # somebody chose another engine
         with pytest.raises(ClawdError, match="its engine is offline"):
@@ -166,10 +167,7 @@ async def test_jobs_survive_a_crash_and_are_taken_once(tmp_path: Path) -> None:
     backend = BoxBackend()
     async with opened(tmp_path, workers=0, backend=backend) as ground:
         Room(ground)
-        await ground.accept()
-        run = await ground.run()
-        lease, _ = await ground.offer(run)
-        await ground.counter.final(lease, Final("a reply"))
+        run = await warm(ground)
         for key in ("waits", "live", "fails"):
             await ask(ground, key)
         await ground.offer(run)
