@@ -220,6 +220,14 @@ def test_the_next_model_takes_over(
     assert model.requests[-1].results and stage.said.startswith("It is noon")
 
 
+def test_the_longest_pause_that_is_asked_for_is_made(
+    stage: Rehearsal, model: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LONGEST_PAUSE_S", 0.05)
+    model.add(Reply(status=429, headers={"retry-after": "0.05"}), Reply("noon"))
+    assert stage.respond("hi").text == "noon"
+
+
 def test_models_are_not_changed_for_a_refused_request(stage: Rehearsal, model: Standin) -> None:
     model.fail(401)
     assert stage.respond("hi", models=[model_of("messages"), model_of("chat")]).error
@@ -357,6 +365,9 @@ def test_limits(stage: Rehearsal, model: Standin) -> None:
     stage.forget()
     answer = stage.respond("hi")
     assert "bash 3 times in a row" in str(answer.error) and len(stage.steps) == 5
+    count = len(model.requests)
+    answer = stage.respond("hi", steps=list(stage.steps))  # messages retry: asked once more
+    assert "bash 4 times" not in str(answer.error) and len(model.requests) == count + 1
     model.decide = lambda request: Reply("never", hold=True)
     assert "worked for" in str(stage.respond("hi", limits={"wall_s": 0.3}).error)
 

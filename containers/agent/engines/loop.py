@@ -122,7 +122,7 @@ class Model:
                 if self._learned(failure):
                     continue
                 wait, longest = pause_before(tried, failure.after), min(LONGEST_PAUSE_S, self._turn.left())
-                hopeless = exhausted(failure) or not passing(failure) or wait > longest
+                hopeless = exhausted(failure) or not passing(failure) or (failure.after or wait) > longest
                 if hopeless or tried >= self._turn.limits["retries"]:
                     raise
                 tried += 1
