@@ -164,9 +164,13 @@ async def test_a_stop_that_was_accepted_before_a_crash_is_carried_out_before_tur
         around.desk.accept("a long task")
         around.desk.run("r1")
         claim = ledger.tx(lambda tx: turns.claim(tx, "r1", "main", 0, NOW))
+        around.desk.accept("and another")
+        around.desk.accept("/stop all", kind="command", role=Role.MEMBER)  # whose it is not
         around.desk.accept("/stop", kind="command")  # and then the daemon died
         await intake.carry_out_open()
-        assert claim is not None and around.ended == [([claim.turn["id"]], [])]
+        assert claim is not None and around.ended == [([], []), ([claim.turn["id"]], [])]
+        said = [row["text"] for row in ledger.tx(lambda tx: tx.all("SELECT text FROM delivery ORDER BY id"))]
+        assert said[0].startswith("Nothing was stopped. What somebody with more rights has begun") and len(said) == 2
         assert ledger.tx(lambda tx: ends.requeue(tx, claim.turn["id"], NOW)).state == "stopped"
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from clawd.intake import Command, CommandContext, Done
 from clawd.ledger import ends, groups, questions, turns
 from clawd.ledger.db import Row, Transaction
-from clawd.trust import Role
+from clawd.trust import Role, at_least
 
 
 def _help(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
@@ -23,11 +23,15 @@ def _status(tx: Transaction, context: CommandContext, row: Row, rest: str, now: 
 
 
 def _stop(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
-    live = ends.request_stop(tx, row["session"])
-    said = "Stopped." if live else "Nothing is running."
+    role = Role(row["role"])
+    live = ends.request_stop(tx, row["session"], role)
+    there = turns.of_conversation(tx, row["session"], "claimed", "queued", "held")
+    above = any(not at_least(role, Role(turn["authority"])) for turn in there)
+    said = "Stopped." if live else "Nothing is running." if not above else "Nothing was stopped."
+    said += " What somebody with more rights has begun, they stop themselves." if above else ""
     cleared: list[int] = []
     if rest == "all":
-        cleared = ends.stop_waiting(tx, row["session"], now)
+        cleared = ends.stop_waiting(tx, row["session"], now, role)
         said += f" {len(cleared)} waiting message{'s' if len(cleared) != 1 else ''} cleared."
         said += _withdrawn(tx, row)
     elif waiting := turns.of_conversation(tx, row["session"], "queued", "held"):

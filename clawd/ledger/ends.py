@@ -17,7 +17,7 @@ from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, step_count
 from clawd.model import Final, Lease
-from clawd.trust import Role
+from clawd.trust import Role, at_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +134,10 @@ def requeue(tx: Transaction, turn: int, now: str) -> Ended:
     return Ended(turn, row["session"], "queued", [])
 
 
-def request_stop(tx: Transaction, session: str) -> list[int]:
-    """Commit the wish to stop what is live in the conversation, before anything is killed. Gives the turns: more than
-    one when `/new` opened another segment meanwhile."""
-    live = [row["id"] for row in of_conversation(tx, session, "claimed") if not row["stop_requested"]]
+def request_stop(tx: Transaction, session: str, role: Role = Role.OWNER) -> list[int]:
+    """Commit the wish of somebody with this role to stop what is live in the conversation for nobody above, before
+    anything is killed. Gives the turns: more than one when `/new` opened another segment meanwhile."""
+    live = [row["id"] for row in _stoppable(tx, session, role, "claimed") if not row["stop_requested"]]
     for turn in live:
         tx.execute("UPDATE turn SET stop_requested = 1 WHERE id = ?", turn)
     return live
@@ -153,9 +153,14 @@ def stopped(tx: Transaction, turn: int, now: str) -> Ended:
     return Ended(turn, row["session"], "stopped", [])
 
 
-def stop_waiting(tx: Transaction, session: str, now: str) -> list[int]:
-    """Clear the conversation's queue (`/stop all`). Gives the turns that were waiting."""
-    return [stopped(tx, row["id"], now).turn for row in of_conversation(tx, session, "queued", "held")]
+def stop_waiting(tx: Transaction, session: str, now: str, role: Role = Role.OWNER) -> list[int]:
+    """Clear the conversation's queue (`/stop all`) of what waits for nobody above this role. Gives the turns."""
+    return [stopped(tx, row["id"], now).turn for row in _stoppable(tx, session, role, "queued", "held")]
+
+
+def _stoppable(tx: Transaction, session: str, role: Role, *states: str) -> list[Row]:
+    """Nobody ends what those with more rights have begun."""
+    return [row for row in of_conversation(tx, session, *states) if at_least(role, Role(row["authority"]))]
 
 
 def hold(

@@ -210,6 +210,10 @@ def test_a_message_that_was_cut_off_leaves_no_calls_and_one_without_a_stream_is_
             {"is_error": True, "result": 'Sorry. API Error: 403 {"rule":"placeholder_misuse","message":"THEIRS"}'},
             "could not answer: Sorry. API Error: 403 (placeholder_misuse)",
         ),
+        (
+            {"is_error": True, "result": "API Error: 403 the run's token was about to leave with a request"},
+            "could not answer: API Error: 403 (placeholder_misuse)",
+        ),
         ({"is_error": True, "result": 'API Error: {"message":"THEIRS"}'}, "could not answer: API Error"),
         ({"subtype": "error_during_execution", "is_error": True, "errors": ["no session"]}, "no session"),
         ({"subtype": "success", "is_error": False, "result": " "}, "ended without an answer"),

@@ -25,6 +25,10 @@ DENIED = {
 }
 
 
+# What the gateway says then: its rule, or as the CLI has it, its sentence alone.
+_SENT = ("placeholder_misuse", "token was about to leave with a request")
+
+
 class Stream:
     """The events of one turn. An assistant message comes block by block; it is posted once it is whole, and only then
     do its tools get their yes."""
@@ -112,7 +116,7 @@ def plain(said: str) -> str:
     """Its own words. Of what an API said there is the code alone, and the word that it was a token that we sent."""
     own, api, theirs = said.partition("API Error")
     known = re.match(r":?\s*(\d{3}|Connection error|Request timed out)", theirs)
-    sent = " (placeholder_misuse)" * ("placeholder_misuse" in theirs)
+    sent = " (placeholder_misuse)" * any(sign in theirs for sign in _SENT)
     return own + api + (f": {known[1]}" if known else "") + sent
 
 
