@@ -40,7 +40,6 @@ from clawd.errors import ClawdError, ConfigError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
-from clawd.host.tools import declarations
 from clawd.intake import Intake
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
@@ -191,8 +190,7 @@ class Daemon:
             self.config.for_group,
             self.gate.environment,
             config=lambda: self.config.current,
-            ledger=ledger,
-            host_tools=lambda channel: declarations(self._channel_limits(channel) or ChannelLimits()),
+            host_tools=self._host_tools,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
@@ -299,6 +297,11 @@ class Daemon:
         adapter = self.channels.get(channel)
         return adapter.limits if adapter else None
 
+    def _host_tools(self, channel: str) -> list[dict[str, Any]]:
+        from clawd.host.tools import declarations
+
+        return declarations(self._channel_limits(channel) or ChannelLimits())
+
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
@@ -314,6 +317,12 @@ class Daemon:
         return await self.executor.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
         )
+
+    def _wall_seconds(self, group: str) -> float:
+        try:
+            return self.config.for_group(group).limits.wall_minutes * 60
+        except ConfigError:  # leases are watched all the same
+            return self.config.current.limits.wall_minutes * 60
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+_TOLD = 3  # findings of one sentence
+
 
 class ClawdError(Exception):
     """Something that a person must be told. `code` is the exit code of a command that ends with it."""
@@ -92,3 +99,11 @@ def told(failures: BaseExceptionGroup[BaseException]) -> BaseException:
         if isinstance(found, ClawdError):
             return found
     return failures
+
+
+def findings(error: ValidationError, whole: str) -> str:
+    """What is wrong with a value, which is called `whole`, in one line that repeats nothing of it."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    named = [f"{'.'.join(str(part)[:40] for part in each['loc']) or whole}: {each['msg']}" for each in found]
+    more = f"; and {len(named) - _TOLD} more" if len(named) > _TOLD else ""
+    return "; ".join(named[:_TOLD]) + more

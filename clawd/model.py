@@ -143,6 +143,9 @@ class Offer:
     limits: dict[str, Any]
 
 
+GIVEN_UP = "given_up"  # the stop reason of an error that another attempt would come to as well
+
+
 @dataclass(frozen=True, slots=True)
 class Final:
     """How a turn ended in the runner. `files` are names below /group/work. `error` is a sentence or None."""

@@ -317,6 +317,28 @@ def test_a_program_that_a_group_works_with_is_missed_under_bubblewrap(home: Home
         found = [message for _, message in told(home, "engines")]
         assert bool(found) == (program is not None), engine
         assert program is None or f"this machine has no {program or 'claude'}" in found[0]
+        assert program is None or f'["/mnt/NAME/{program or "claude"}"]' in found[0]
+
+
+def test_what_a_group_s_model_lacks_is_named(home: Home) -> None:
+    file = home.group("main").config_file
+    assert [level for level, _ in told(home, "models")] == ["ok"]
+    for lines, level, words in (
+        ('[model]\nengine = "messages"', "error", 'add grants = ["anthropic"] at the top of groups/main/group.toml'),
+        ('grants = ["anthropic"]\n[model]\nengine = "messages"', "error", "/model NAME"),
+        ('grants = ["anthropic"]\n[model]\nengine = "messages"\nmodel = "m"', "ok", ""),
+        ('grants = ["ollama"]\n[model]\nengine = "chat"\nmodel = "m"', "error", 'add "openai" in grants'),
+        ('[model]\nengine = "exec"\nagent = "codex"', "error", 'grants = ["openai"]'),
+        ('[model]\nengine = "exec"\nagent = "pie"', "error", "there is no [engines.pie]"),
+        (
+            'grants = ["ollama"]\n[model]\nengine = "chat"\nservice = "ollama"\nmodel = "m"\nfallbacks = ["openai/n"]',
+            "warn",
+            "The fallback openai/n is not used",
+        ),
+    ):
+        file.write_text(lines)
+        [(is_level, message)] = told(home, "models")
+        assert is_level == level and words in message, lines
 
 
 def test_what_groups_ask_for_of_the_host_is_looked_at(
@@ -359,7 +381,8 @@ def test_grants_are_held_against_what_is_there(home: Home, tmp_path: Path) -> No
         config.write('[services.own]\nbase_url = "https://own.example.org"\nca = "/nowhere.pem"\n')
     file = home.group("main").config_file
     file.write_text('grants = ["web", "anthropic"]')
-    assert [level for level, _ in told(home, "services")] == ["warn"]  # the open web beside a key
+    [(_, key), (_, page)] = told(home, "services")
+    assert "NOT_SET_HERE} is not set here" in key and "any page" in page  # which it may read beside a key
     file.write_text('grants = ["web"]')
     assert [level for level, _ in told(home, "services")] == ["ok"]
     home.group("main").user_profile.write_text("I live in X.")

@@ -109,7 +109,8 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
         # What the daemon says beside the turn, on this conversation's files for example.
         beside_it = [each for each in delivered.values() if each["turn"] is None and each["kind"] == "notice"]
         for each in beside_it if outcome is not None else ():
-            say(each["text"])
+            if each["text"] != result["reply"]:  # that of a command was printed
+                say(each["text"])
         link.acknowledge(each["delivery"] for each in own + (beside_it if outcome is not None else []))
         await link.settle()
         return code

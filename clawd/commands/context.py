@@ -16,7 +16,7 @@ from clawd.config.models import THINKING, models
 from clawd.context.compose import Composer
 from clawd.errors import ConfigError, NotFound
 from clawd.host.tools import declarations
-from clawd.ledger import groups
+from clawd.ledger import groups, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
 from clawd.trust import Origin, Role
@@ -36,19 +36,19 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
             SystemClock(),
             lambda group: settings,
             config=lambda: config,
-            ledger=ledger,
             host_tools=lambda channel: declarations(ChannelLimits()),
         )
-        id, turn = base, 1
+        id, turn, stem, others = base, 1, None, False
         if ledger is not None:
             id, turn = await ledger.do(lambda tx: _next(tx, group, base, session))
+            stem, others = await ledger.do(lambda tx: turns.known(tx, group, id))
         elif session is not None:
             raise _no_session(group, session)
         row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None, "channel": "terminal"}
         said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
         at = rfc3339(SystemClock().now())
         wakes = [{"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said]}]
-        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [])  # type: ignore[arg-type]
+        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [], stem=stem, others=others)  # type: ignore[arg-type]
         told = await composer.told(claim, settings)
     finally:
         if ledger is not None:

@@ -14,7 +14,7 @@ from clawd.config.load import merged, parse_group
 from clawd.config.models import CHOICES, THINKING, checked, laid, models, own_service
 from clawd.config.presets import DIALECTS, services
 from clawd.config.schema import Config, ModelTable
-from clawd.errors import ClawdError, UsageError
+from clawd.errors import ClawdError, ConfigError, UsageError
 
 _KEYS = (*CHOICES, "service", "agent")
 _OURS = frozenset(DIALECTS.values())  # engines that are our own loop
@@ -32,7 +32,12 @@ def say(file: Path, config: Config, settings: Effective, group: str, words: str)
             return f"groups/{group}/group.toml says nothing of its own; config.toml's holds:\n{shown(settings.model)}"
         own = settings.group.model.model_dump(exclude_unset=True, exclude=set(values))
         fresh = settings.group.model_copy(update={"model": ModelTable(**own)})
-        table, told = merged(config, fresh).model, list[str]()
+        left = merged(config, fresh)
+        table = left.model
+        try:
+            told = _reachable(config, group, left)
+        except ConfigError as error:
+            told = [f"It cannot answer yet: {error.message}"]
     else:
         table = _wanted(config, settings.model, words)
         told = _reachable(config, group, replace(settings, model=table))

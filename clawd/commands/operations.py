@@ -24,7 +24,6 @@ from clawd.ids import folder_name
 from clawd.ledger import ends, groups, turns
 from clawd.ledger.db import Ledger
 from clawd.turns.dispatch import Dispatcher
-from clawd.usage import reports
 from clawd.usage.books import Rules
 from clawd.usage.budgets import period
 
@@ -130,6 +129,8 @@ class Operations:
 
     async def raise_budget(self, params: Params) -> Params:
         """Raise the limits of a group for one day or month; turns that wait for that go on."""
+        from clawd.usage import reports
+
         row, usd, tokens = await self._known(params), params.get("usd"), params.get("tokens")
         if usd is None and tokens is None:
             raise UsageError("say by how much: --usd N or --tokens N")

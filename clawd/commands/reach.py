@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from clawd.commands import model
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
 from clawd.ledger.db import Ledger
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
-from clawd.usage import reports
 from clawd.usage.books import Books
 
 
@@ -42,9 +40,17 @@ class Reach:
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
 
     async def usage(self, group: str, session: str) -> str:
+        from clawd.usage import reports
+
         rules, when = self._books.rules(group), self._books.period(group)
         return await self._ledger.do(lambda tx: reports.said(tx, rules, session, when))
 
     async def model(self, group: str, words: str) -> str:
         settings, config = self._config.for_group(group), self._config.current
-        return await asyncio.to_thread(model.say, self._home.group(group).config_file, config, settings, group, words)
+
+        def say() -> str:
+            from clawd.commands import model
+
+            return model.say(self._home.group(group).config_file, config, settings, group, words)
+
+        return await asyncio.to_thread(say)

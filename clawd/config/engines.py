@@ -73,6 +73,11 @@ class EngineTable(Table):
             raise ValueError("resume needs session, which says where the id is")
         return self
 
+    def names(self, placeholder: str) -> bool:
+        """Whether it cannot be started without what stands in the place of `placeholder`."""
+        texts = (*self.command, *self.environment.values(), *self.files.values())
+        return any(placeholder in text for text in texts)
+
 
 @lru_cache(maxsize=1)
 def _known() -> dict[str, dict[str, Any]]:

@@ -138,18 +138,19 @@ class Effective:
     group: GroupConfig
 
 
-_LATER = (
-    "channels",
-    "memory",
-    "webhooks",
-    "profiles",
-    "speech",
-    "distil",
+_LATER = ("channels", "memory", "webhooks", "profiles", "speech", "distil")
+_GROUP_LATER = (
+    *("watch", "webhook", "heartbeat", "external", "memory", "learn", "answer", "sessions", "trigger", "profile"),
+    *("default_session_tag", "require_confirm", "agent_id", "memory_namespace", "shared"),
 )
-_GROUP_LATER = ("watch", "webhook", "heartbeat", "external", "memory", "learn")
 
 
 def not_built(config: Config | GroupConfig) -> list[str]:
     """The tables and keys that are set although what they are for is not built yet."""
     later = _LATER if isinstance(config, Config) else _GROUP_LATER
-    return [f"[{name}]" for name in later if name in config.model_fields_set and getattr(config, name)]
+    found = {name: getattr(config, name) for name in later if name in config.model_fields_set}
+    return [f"[{name}]" if _is_table(value) else name for name, value in found.items() if value]
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Table | dict) or (isinstance(value, list) and isinstance(value[0], Table))

@@ -25,6 +25,7 @@ class LiveConfig:
         self._home, self._environment = home, environment
         self._stamp = _stamp(home.config_file)
         self.current: Config = load_config(home, environment)
+        self._files: dict[str, Path] = {}  # a turn asks for it often
         self._groups: dict[str, tuple[_Stamp, GroupConfig]] = {}
         self._effective: dict[str, tuple[Config, GroupConfig, Effective]] = {}
         self.problems: dict[str, ClawdError] = {}
@@ -53,9 +54,8 @@ class LiveConfig:
     def group(self, folder: str) -> GroupConfig:
         """The group's own config, read again when its file changed. After a bad edit the last good one, with
         the error in `problems`; raises ConfigError when there never was a good one."""
-        path = self._home.group(folder).config_file
-        stamp = _stamp(path)
-        known = self._groups.get(folder)
+        path = self._files.get(folder) or self._files.setdefault(folder, self._home.group(folder).config_file)
+        stamp, known = _stamp(path), self._groups.get(folder)
         if known is not None and known[0] == stamp:
             return known[1]
         name = f"groups/{folder}/group.toml"

@@ -7,7 +7,6 @@ guessed.
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -189,6 +188,8 @@ def _override(data: dict[str, Any], environment: Mapping[str, str]) -> dict[tupl
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """What was surely meant, asked back."""
+    import difflib
+
     near = difflib.get_close_matches(word, list(known), 1)
     return f"did you mean {near[0]}?" if near else None
 

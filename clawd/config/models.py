@@ -100,9 +100,10 @@ def models(config: Config, group: str, settings: Effective) -> tuple[list[dict[s
         return [], []
     speaks = entry.dialect if entry and engine == "exec" else _DIALECT[engine]
     first = _reached(config, group, settings, name or "", table.model, speaks)
-    if first["model"] is None and engine in _ENDS:
+    if first["model"] is None and (engine in _ENDS or (entry is not None and entry.names("{model}"))):
         what = f'model = "NAME" below [model] in groups/{group}/group.toml or config.toml'
-        raise ConfigError(f'the engine "{engine}" needs a model: write {what}, or say /model NAME')
+        whose = f'the engine "{engine}"' + (f" with {table.agent}" if engine == "exec" else "")
+        raise ConfigError(f"{whose} needs a model: write {what}, or say /model NAME")
     found, told = [first], []
     for each in table.fallbacks:
         service, model = split(each, known)

@@ -39,6 +39,8 @@ class Secret:
         if match is None:
             raise NotAReference
         self.kind, self.name = match[1], match[2]
+        if self.kind == "file" and not self.name.startswith(("/", "~/")):
+            raise ValueError(f"{self} must be an absolute path, or begin with ~/")
 
     def reveal(self, environment: Mapping[str, str] | None = None) -> str:
         """The value, without the newline that ends a file. Raises ConfigError when there is none."""
@@ -62,8 +64,6 @@ class Secret:
             if path.name != self.name:
                 raise ConfigError(f"{self} must be the plain name of a credential")
             path = Path(directory) / self.name
-        elif not path.is_absolute():
-            raise ConfigError(f"{self} must be an absolute path, or begin with ~/")
         try:
             with open(path, "rb", opener=plain) as file:
                 data = file.read(_LIMIT + 1)

@@ -9,7 +9,8 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from clawd.clock import Clock
@@ -19,16 +20,18 @@ from clawd.config.home import GroupHome, Home
 from clawd.config.models import THINKING, command_of, laid, models
 from clawd.config.presets import services
 from clawd.config.schema import Config, LimitsTable
-from clawd.context import fence, imports
+from clawd.context import fence
 from clawd.context.fence import Fences
-from clawd.context.history import Histories, Message
 from clawd.context.parts import Part, compact, declared, prompt
 from clawd.context.tools import sandbox_tools
 from clawd.errors import ConfigError, UnsafePath
 from clawd.files import read_owned
-from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.db import Row
 from clawd.ledger.turns import Claim
 from clawd.model import Offer
+
+if TYPE_CHECKING:
+    from clawd.context.history import Histories, Message
 
 SCRIPT_BYTES = 4 << 20
 
@@ -66,17 +69,23 @@ class Composer:
         environment: Callable[[str], dict[str, str]] = lambda group: {},
         *,
         config: Callable[[], Config] = Config,
-        ledger: Ledger | None = None,
         host_tools: Callable[[str], Sequence[Tool]] = lambda channel: (),
     ) -> None:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
-        self._config, self._ledger, self._host_tools = config, ledger, host_tools
+        self._config, self._host_tools = config, host_tools
         self._fences = Fences(home.state)
-        self._histories = Histories(self._fences)
         self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
+
+    @cached_property
+    def _histories(self) -> Histories:
+        """Imported with the first turn that has a model, beside the event loop."""
+        from clawd.context.history import Histories
+
+        return Histories(self._fences)
 
     def engine(self, group: str) -> str | None:
         """Who answers the group's turns; None while its config cannot be read, which `offer` tells."""
+        self._environment(group)  # as there, for the config of the moment
         try:
             return str(self._settings(group).model.engine)
         except ConfigError:
@@ -108,13 +117,12 @@ class Composer:
             context["exec"] = entry and {"name": settings.model.agent or engine, **entry.model_dump()}
             told = await self.told(claim, settings)
             wakes, refused = told.wakes, refused + told.refused
-            job: dict[str, Any] | None = getattr(claim, "job", None)
             context |= {
                 "fence": self._fences.of_turn(row["id"]),
                 "system": [{"name": part.name, "text": part.text} for part in told.system],
                 "history": told.history,
                 "tools": told.tools,
-                "job": {"schema": job["schema"]} if job else None,
+                "job": {"schema": claim.job["schema"]} if claim.job else None,
             }
         new = [each for each in refused if each not in self._refused.get(row["grp"], ())]
         self._refused[row["grp"]] = set(refused)
@@ -137,7 +145,7 @@ class Composer:
 
     async def told(self, claim: Claim, settings: Effective) -> Told:
         """What the model of a claimed turn is told. What is slow is done beside the event loop."""
-        row, job = claim.turn, getattr(claim, "job", None)
+        row, job = claim.turn, claim.job
         wakes = self.shown(row, claim.wakes)
         name = settings.name
         if job:
@@ -148,24 +156,20 @@ class Composer:
                 [{**wake, "text": job["prompt"]} for wake in wakes[:1]],
                 [],
             )
-        stem, others = None, False
-        if self._ledger is not None:
-            group, session = row["grp"], row["session"]
-            stem, others = await self._ledger.do(lambda tx: _known(tx, group, session))
-        shared = settings.group.share_profile or not others
+        shared = settings.group.share_profile or not claim.others
         engine = settings.model.engine
-        tools = _tools(self._host_tools(row["channel"]), foreign=engine in ("claude-code", "exec"))
         folder = self._home.group(row["grp"])
 
-        def read() -> tuple[list[Part], list[str], list[Message]]:
+        def read() -> tuple[list[Part], list[dict[str, Any]], list[str], list[Message]]:
+            tools = _tools(self._host_tools(row["channel"]), foreign=engine in ("claude-code", "exec"))
             system, refused = _files(folder, profile=shared, reads_itself=engine == "claude-code")
             without = {row["retry_of"]} if row["retry_of"] is not None else ()
             said: list[Message] = []
-            if stem is not None:
-                said = self._histories.of(folder.sessions / f"{stem}.md", settings.timezone, without=without)
-            return system, refused, said
+            if claim.stem is not None:
+                said = self._histories.of(folder.sessions / f"{claim.stem}.md", settings.timezone, without=without)
+            return system, tools, refused, said
 
-        system, refused, said = await asyncio.to_thread(read)
+        system, tools, refused, said = await asyncio.to_thread(read)
         identity = Part("identity", prompt("identity").replace("{name}", name))
         return Told([identity, *system], tools, said, wakes, refused)
 
@@ -187,14 +191,6 @@ def limits_of(table: LimitsTable) -> dict[str, Any]:
     return {"wall_s": round(given.pop("wall_minutes") * 60, 3), **given}
 
 
-def _known(tx: Transaction, group: str, session: str) -> tuple[str | None, bool]:
-    """The stem of a session's file, None for one that has none yet, and whether others than the owner ever spoke in the
-    group."""
-    place = tx.one("SELECT stem FROM session WHERE id = ?", session)
-    spoke = tx.one("SELECT others FROM grp WHERE name = ?", group)
-    return place["stem"] if place else None, bool(spoke and spoke["others"])
-
-
 def _tools(host: Sequence[Tool], *, foreign: bool) -> list[dict[str, Any]]:
     """What an engine of ours may call; a foreign one has tools of its own beside the host's."""
     inside = [] if foreign else list(sandbox_tools())
@@ -204,6 +200,8 @@ def _tools(host: Sequence[Tool], *, foreign: bool) -> list[dict[str, Any]]:
 def _files(folder: GroupHome, *, profile: bool, reads_itself: bool) -> tuple[list[Part], list[str]]:
     """The person's files as they stand, byte for byte, and what they import, with sentences on what is not used. An
     engine that `reads_itself` finds CLAUDE.md by its own means, but not what that imports."""
+    from clawd.context import imports
+
     parts: list[Part] = []
     sources: list[tuple[str, str]] = []
     refused: list[str] = []

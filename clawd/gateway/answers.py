@@ -18,15 +18,20 @@ _TAIL = 64 << 10  # of a longer one: its usage comes last
 _BYTES_A_TOKEN = 3  # of what is estimated: English has four, code three
 _SAID = frozenset(("text", "content", "thinking", "partial_json", "arguments", "delta", "refusal", "response"))
 _SAID |= {"reasoning", "reasoning_content", "completion"}
+_COUNTS = frozenset(("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
+_COUNTS |= {"cache_creation", "prompt_tokens", "completion_tokens", "prompt_tokens_details", "input_tokens_details"}
+_FASTEST = 100  # tokens that a model writes in a second, also those that it shows nobody
 
 
 @dataclass(slots=True)
 class Answer:
-    """One answer. `complete` once it said all that it used; `streamed` are bytes of what it wrote."""
+    """One answer. `complete` once it said all that it used, `arrived` once all of it is here; `streamed` are bytes of
+    what it wrote."""
 
     speaks: Dialect
     events: bool
     complete: bool = False
+    arrived: bool = False
     ended: bool = False
     streamed: int = 0
     counts: dict[str, Any] = field(default_factory=dict)
@@ -89,7 +94,7 @@ class Answer:
         inner = event.get("message") if kind == "message_start" else event.get("response")
         usage = (inner if isinstance(inner, dict) else event).get("usage")
         if isinstance(usage, dict):
-            self.counts.update({key: value for key, value in usage.items() if value is not None})
+            self.counts.update({key: usage[key] for key in _COUNTS & usage.keys() if usage[key] is not None})
             self.complete = kind != "message_start"
         if event.get("done") is True:
             self._ollama(event)
@@ -120,11 +125,14 @@ class Answer:
         if isinstance(usage, dict):
             self.counts, self.complete = usage, True
 
-    def used(self, most_input: int, most_output: int, text: int, fixed: int) -> tuple[Tokens, bool]:
+    def used(self, most_input: int, most_output: int, text: int, fixed: int, seconds: int = 0) -> tuple[Tokens, bool]:
         """What the call used, and whether that is estimated in part. `text` are the bytes of text that were sent,
-        `fixed` the tokens of what else."""
+        `fixed` the tokens of what else. What broke off after so many `seconds` may have been thought about for all of
+        them; what is no stream was written whole before it came."""
         read, wrote = self._read()
         written = -(-self.streamed // _BYTES_A_TOKEN)
+        if not (self.complete or self.arrived or self.ended):
+            written = max(written, seconds * _FASTEST) if self.events else most_output
         guess_in, guess_out = -(-text // _BYTES_A_TOKEN) + fixed, 0 if self.speaks == "embeddings" else written
         output, guessed = _sound(wrote, guess_out, most_output, something=written > 0 and most_output > 0)
         if not self.complete and output < min(guess_out, most_output):

@@ -60,6 +60,7 @@ class _Asked:
     tunnel: Target | None
     since: float
     written: bool = False
+    own: bool = False
     exchange: Exchange | None = None
     begun: int | None = None  # once it was let through, what the audit knows it by
 
@@ -80,17 +81,21 @@ class Gateway:
         self._grants, self._audit, self._certificates, self._clock = grants, audit, certificates, clock
         self._lookup, self._lookups = lookup, dict[str, Lookup]()
         self._counts = Counts(clock)
-        self._metering = Metering(books) if books is not None else None
+        self._metering = Metering(books, clock) if books is not None else None
         self._credentials = Credentials()
         self._upstreams = Upstreams(self._addresses)
         self._forms: dict[bytes, Forms] = {}  # by a hash of the credential: nothing here shows it
         for name in ("access", "client", "internal", "websocket"):  # they would write down what passes through
             logging.getLogger(f"aiohttp.{name}").disabled = True
 
-    async def serve(self, request: web.BaseRequest, caller: Caller, inner: Inner) -> web.StreamResponse:
+    async def serve(
+        self, request: web.BaseRequest, caller: Caller, inner: Inner, own: bool = False
+    ) -> web.StreamResponse:
         """A request of a run's socket that is none of the host's own. `inner` makes the HTTP protocol of a connection
-        that a tunnel becomes, whose requests go to the given handler."""
+        that a tunnel becomes, whose requests go to the given handler. `own`: a model call of the runner itself, whose
+        turn ends with what is said here."""
         asked = self._asked(request, caller)
+        asked.own = own
         if request.method == "CONNECT":
             return await self._audited(asked, lambda asked: self._tunnel(asked, inner))
         return await self._audited(asked, self._request)
@@ -181,7 +186,8 @@ class Gateway:
             sentence = f"{entry.method} to {where} was refused ({refusal.rule}): {said}."
             if refusal.rule in ALARMING:
                 caller.alarm(f"run {caller.run} of {caller.group}: {sentence}")
-            caller.told(sentence)
+            if not asked.own:
+                caller.told(sentence)
         if exchange is not None and exchange.started is not None:
             return _broken_off(asked)
         entry.status = refusal.status

@@ -38,7 +38,7 @@ _STEERING = _names(
     "xhttpmethodoverride xhttpmethod xmethodoverride xoriginalurl xoriginalhost xoriginaluri xrewriteurl forwarded via"
     " xrealip xclientip trueclientip cfconnectingip maxforwards xhost xforwarded xoriginaluser"
 )
-_OURS = _names("xclawdsession")  # they tell us whose a request is
+_OURS = _names("xclawdsession xclawdrule")  # they tell us whose a request is, and a sandbox that it was us who refused
 # With them an answer comes in pieces that no scrubber sees side by side.
 _PIECES = _names("range ifrange requestrange xrange")
 _FROM_UPSTREAM = _names(
@@ -115,7 +115,7 @@ def incoming(headers: CIMultiDictProxy[str], forms: Forms | None) -> CIMultiDict
     named = named_by_connection(headers) if "Connection" in headers else ()
     for name, value in headers.items():
         folded = fold(name)
-        if folded in _FROM_UPSTREAM or folded in named or folded.startswith("proxy"):
+        if folded in _FROM_UPSTREAM or folded in _OURS or folded in named or folded.startswith("proxy"):
             continue
         if not _sendable(value):  # bytes of an older time; they stay readable
             value = value.encode("utf-8", "surrogateescape").decode("latin-1")

@@ -18,6 +18,7 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from clawd import faults
+from clawd.clock import Clock
 from clawd.config.presets import DIALECTS
 from clawd.errors import StorageError
 from clawd.gateway import calls, headers
@@ -43,8 +44,8 @@ log = logging.getLogger(__name__)
 class Metering:
     """Over one set of books."""
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
+    def __init__(self, books: Books, clock: Clock) -> None:
+        self.books, self.clock = books, clock
         self.large = asyncio.Semaphore(AT_ONCE)
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -61,11 +62,8 @@ class Metering:
         speaks = calls.dialect(to.path, own=own)
         if speaks is not None:
             return ModelCall(self, request, caller, to, entry, speaks)
-        if own and calls.is_uncounted(to.path) and self.books.rules(caller.group, to.service.name).any:
-            raise _uncounted(
-                f"what {to.service.name} is asked for there cannot be counted, and there is a limit on it",
-                "go without it, or take the limits of [budget] and [services] away",
-            )
+        if own and not calls.is_free(to.path) and self.books.rules(caller.group, to.service.name).any:
+            raise _limited(f"what {to.service.name} is asked for there")
         return None
 
     def soon(self, settling: Coroutine[Any, Any, None]) -> None:
@@ -107,6 +105,7 @@ class ModelCall:
         self._metering, self._request, self._caller = metering, request, caller
         self._to, self._entry, self._speaks = to, entry, speaks
         self._text = self._fixed = self._status = 0
+        self._since = 0.0
         self._reserved: Reservation | None = None
         self._answer: Answer | None = None
         self._holds = False  # one of the places for large requests
@@ -123,13 +122,15 @@ class ModelCall:
         else:
             bound = await asyncio.to_thread(calls.bound, data, self._speaks)
         books = self._metering.books
+        if bound.beside and books.rules(self._caller.group, self._to.service.name).any:
+            raise _limited(f"what {self._to.service.name} does for {bound.beside!a}")
         most = bound.output if bound.output is not None else books.most_output(bound.model) or calls.MOST_OUTPUT
         self._text, self._fixed = bound.text, bound.fixed
         session = self._request.headers.get(_SESSION)
         turn = (self._caller.turn_of(session) if session else None) or self._entry.turn
         call = Call(
             self._caller.group, self._to.service.name, bound.model, bound.text + bound.fixed + OVERHEAD,
-            most * bound.answers, turn, bound.hour, bound.listed,
+            min(most * bound.answers, calls.MOST_TOKENS), turn, bound.hour, bound.listed,
         )  # fmt: skip
         reserving = asyncio.ensure_future(books.reserve(call))
         try:
@@ -142,6 +143,7 @@ class ModelCall:
             raise Refusal("budget", spent.message, hint=spent.hint) from spent
         except PriceUnknown as unknown:
             raise Refusal("price", unknown.message, hint=unknown.hint) from unknown
+        self._since = self._metering.clock.monotonic()
         faults.passing("reserved")
         self._caller.paid(turn)
         return _Pieces(data, self._let_go) if self._holds else data
@@ -189,6 +191,11 @@ class ModelCall:
             if self._answer.ended:
                 self._settle(self._answer)
 
+    def arrived(self) -> None:
+        """All of the answer is here."""
+        if self._answer is not None:
+            self._answer.arrived = True
+
     def end(self) -> None:
         """It is over, however that came."""
         self._let_go()
@@ -205,7 +212,8 @@ class ModelCall:
         if reserved is None:
             return
         call = reserved.call
-        tokens, estimated = answer.used(call.input, call.output, self._text, self._fixed)
+        seconds = int(self._metering.clock.monotonic() - self._since)
+        tokens, estimated = answer.used(call.input, call.output, self._text, self._fixed, seconds)
         self._entry.tokens, self._entry.usd = tokens.input + tokens.output, dollars(reserved.nanos(tokens))
         self._metering.soon(self._metering.books.settle(reserved, tokens, estimated=estimated))
 
@@ -245,6 +253,11 @@ def _in_events(fields: CIMultiDictProxy[str]) -> bool:
 
 def _too_large() -> Refusal:
     return Refusal("too_large", f"a model call may have {MOST_BODY >> 20} MB", 413, close=True)
+
+
+def _limited(what: str) -> Refusal:
+    hint = "go without it, or take the limits of [budget] and [services] away"
+    return _uncounted(f"{what} cannot be counted, and there is a limit on it", hint)
 
 
 def _uncounted(message: str, hint: str) -> Refusal:

@@ -6,6 +6,7 @@ import json
 
 from aiohttp import web
 
+MARK = "X-Clawd-Rule"  # a header of every refusal, and of no upstream's answer: what is in the body anybody could say
 # What is said to the owner, not only to the person whose turn it is: no honest program does it.
 ALARMING = frozenset({"cross_group_token", "placeholder_misuse"})
 # What nobody is told of here: there is no turn, or it is told by how the turn ends.
@@ -35,6 +36,7 @@ class Refusal(Exception):
         response = web.Response(
             body=json.dumps(body, separators=(",", ":")).encode(), status=self.status, content_type="application/json"
         )
+        response.headers[MARK] = self.rule
         if self.retry_after is not None:
             response.headers["Retry-After"] = str(self.retry_after)
         if self.close:

@@ -207,6 +207,8 @@ async def _answer(exchange: Exchange, response: aiohttp.ClientResponse) -> web.S
     if call is not None:
         call.feed(first)
     if content.at_eof():  # all of it is here: most answers
+        if call is not None:
+            call.arrived()
         if stream is not None:
             first = stream.feed(first) + stream.end()
         entry.bytes_out += len(first)
@@ -230,6 +232,8 @@ async def _answer(exchange: Exchange, response: aiohttp.ClientResponse) -> web.S
         if call is not None:
             call.feed(data)
         part = stream.feed(data) if stream is not None else data
+    if call is not None:
+        call.arrived()
     if stream is not None and (part := stream.end()):
         entry.bytes_out += len(part)
         await _to_sandbox(answer.write(part))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from clawd import __version__
-from clawd.config.engines import engines
+from clawd.config.engines import engines, served
 from clawd.config.group import not_built
 from clawd.config.home import Home, group_folders
 from clawd.config.load import check_home, load_config, load_group, merged
+from clawd.config.models import models
 from clawd.config.schema import Config
-from clawd.errors import ClawdError, SandboxUnavailable
+from clawd.errors import ClawdError, ConfigError, SandboxUnavailable
 from clawd.health import budgets, gateway, groups, machine, mounts, remains
 from clawd.health.findings import Finding, finding, read_ledger
 from clawd.ledger import groups as group_rows
@@ -112,8 +115,30 @@ def _programs(home: Home, config: Config) -> Iterator[Finding]:
                     "engines",
                     "error",
                     f"group {folder} works with {agent}, and this machine has no {program}: install it for every user"
-                    f' (in /usr/local/bin), or mount it and write [engines.{agent}] command = ["/mnt/NAME/{agent}"]',
+                    f' (in /usr/local/bin), or mount it and write [engines.{agent}] command = ["/mnt/NAME/{program}"]',
                 )
+
+
+def _models(home: Home) -> Iterator[Finding]:
+    """What each group's model is reached by: its name, its service, its grant. Nobody is asked."""
+    config, sound = load_config(home, dict(os.environ)), True
+    for folder in group_folders(home):
+        try:
+            settings = merged(config, load_group(home, folder))
+        except ClawdError:  # its config is another finding
+            continue
+        command = f"edit {shlex.quote(str(home.group(folder).config_file))}"
+        try:
+            told = models(config, folder, replace(settings, model=served(config, settings.model)))[1]
+        except ConfigError as error:
+            sound = False
+            yield finding("models", "error", f"group {folder} cannot answer: {error.message}", command)
+            continue
+        sound &= not told
+        for sentence in told:
+            yield finding("models", "warn", f"group {folder}: {sentence}", command)
+    if sound:
+        yield finding("models", "ok", "every group's engine has the model and the service that it needs")
 
 
 def _engine(home: Home, config: Config) -> list[Check]:
@@ -183,6 +208,7 @@ CHECKS = (
     _ledger,
     groups.files,
     groups.work,
+    _models,
     gateway.services,
     budgets.budgets,
     mounts.mounts,

@@ -63,7 +63,11 @@ def _service(home: Home, group: str, service: Granted) -> Iterator[Finding]:
     if credential is None and service.inject is not None:
         message = f"{name}, granted to group {group}, has no credential: its requests are answered with 503"
         yield finding("services", "warn", message, f"edit {shlex.quote(str(home.config_file))}")
-    elif credential is not None and credential.kind == "file":  # the others are the daemon's alone to see
+    elif credential is not None and credential.kind == "env":
+        if not credential.present():
+            message = f"{name}, granted to group {group}: {credential} is not set here, nor for a daemon started here"
+            yield finding("services", "warn", message, f"export {credential.name}=…")
+    elif credential is not None and credential.kind == "file":  # cred is the daemon's alone to see
         path = Path(credential.name).expanduser()
         file = shlex.quote(str(path))
         try:

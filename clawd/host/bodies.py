@@ -14,6 +14,8 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from clawd.errors import findings
+
 SCHEMA = 1
 HELLO = "/host/v1/hello"
 TURN = "/host/v1/turn"
@@ -169,14 +171,7 @@ def decode(data: bytes, model: type[T]) -> T:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise Problem(400, "malformed", describe(error)) from None
-
-
-def describe(error: ValidationError) -> str:
-    """The first finding, without the value that was refused."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = ".".join(str(part)[:40] for part in first["loc"]) or "the body"
-    return f"{where}: {first['msg']}"
+        raise Problem(400, "malformed", findings(error, "the body")) from None
 
 
 def _no_constant(name: str) -> float:

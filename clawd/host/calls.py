@@ -18,7 +18,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from clawd.clock import Clock
-from clawd.errors import ClawdError, LeaseLost, StorageError
+from clawd.errors import ClawdError, LeaseLost, StorageError, findings
 from clawd.host import bodies
 from clawd.host.bodies import Problem
 from clawd.host.connection import reply
@@ -126,7 +126,7 @@ class ToolCalls:
         try:
             checked = tool.Arguments.model_validate(arguments)
         except ValidationError as error:
-            sentence = f"{bodies.describe(error)}; tool_help {name} shows what it takes"
+            sentence = f"{findings(error, 'the arguments')}; tool_help {name} shows what it takes"
             raise Problem(400, "arguments", sentence) from None
         call = ToolCall(lease, name, checked.model_dump(), nth)
         known: Effect | None = await self._leases.fenced(lease, self._desk.effect_result(call))

@@ -254,6 +254,7 @@ def reply(body: dict[str, Any], status: int = 200) -> web.Response:
 def problem(error: Problem) -> web.Response:
     body = {"error": error.code, "rule": error.code, "message": error.message, "hint": None}
     response = reply(body, error.status)
+    response.headers["X-Clawd-Rule"] = error.code
     if error.close:
         response.force_close()
     return response

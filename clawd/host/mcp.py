@@ -7,13 +7,13 @@ no MCP is an error of the protocol.
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
 from aiohttp import web
 
 from clawd import __version__
+from clawd.context.parts import compact
 from clawd.errors import ClawdError
 from clawd.host import bodies
 from clawd.host.bodies import Problem
@@ -63,7 +63,7 @@ async def serve(request: web.BaseRequest, calls: ToolCalls) -> web.StreamRespons
     answers = [answer for each in messages if (answer := await _answer(request, calls, each, given)) is not None]
     if not answers:
         return web.Response(status=202)
-    response = web.json_response(answers if batch else answers[0], dumps=_dumps)
+    response = web.json_response(answers if batch else answers[0], dumps=compact)
     return await calls.answer(request, response, given)
 
 
@@ -152,7 +152,7 @@ async def _call(request: web.BaseRequest, calls: ToolCalls, params: dict[str, An
         return _text(problem_of(error).message, wrong=True)
     given.append((lease, effect))
     result = effect.result
-    return _text(result.get("error") or result.get("help") or _dumps(result), wrong="error" in result)
+    return _text(result.get("error") or result.get("help") or compact(result), wrong="error" in result)
 
 
 def _text(text: str, *, wrong: bool) -> dict[str, Any]:
@@ -167,7 +167,3 @@ def _local(origin: str | None) -> bool:
     """Whether a browser, if it is one, shows a page of the sandbox itself."""
     host = (origin or "http://localhost").partition("://")[2].rsplit(":", 1)[0]
     return host in ("localhost", "127.0.0.1")
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

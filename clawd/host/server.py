@@ -204,7 +204,8 @@ class HostServer:
         if request.method == "CONNECT" or not target.startswith("/") or path.startswith(("/svc/", "//")):
             gateway = await self._gateway()
             # Who goes away, and this server's end, end what was asked for too.
-            return await connection.wait(lambda: gateway.serve(request, self._caller, self._inner(connection)))
+            own = connection.peer == self.runner and request.method == "POST"
+            return await connection.wait(lambda: gateway.serve(request, self._caller, self._inner(connection), own))
         if path == bodies.MCP:
             return await mcp.serve(request, self._calls)
         if path.startswith(bodies.TOOLS) and request.method == "POST":

@@ -14,7 +14,6 @@ from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.files import Blobs
 from clawd.host.peer import Peer
-from clawd.host.sends import Sends
 from clawd.model import Lease
 from clawd.turns.counter import Counter
 from clawd.turns.run import Run
@@ -48,13 +47,13 @@ class Sockets:
 
     @asynccontextmanager
     async def open(self, run: Run) -> AsyncIterator[None]:
-        server, tools = await anyio.to_thread.run_sync(_import)
+        sends, server, tools = await anyio.to_thread.run_sync(_import)
         uid = os.geteuid() if run.spec.uid is None else run.spec.uid
 
         def context(lease: Lease) -> Any:
             now, bindings = rfc3339(self._clock.now()), self._bindings(run.group)
-            sends = Sends(lease.turn, self._limits, bindings, now)
-            return tools.ToolContext(lease, run.spec.work, Blobs(self._blobs), sends, self._clock, self._asked)
+            enqueue = sends.Sends(lease.turn, self._limits, bindings, now)
+            return tools.ToolContext(lease, run.spec.work, Blobs(self._blobs), enqueue, self._clock, self._asked)
 
         async with server.HostServer(
             run.id,
@@ -74,7 +73,7 @@ class Sockets:
             yield
 
 
-def _import() -> tuple[Any, Any]:
-    from clawd.host import server, tools
+def _import() -> tuple[Any, Any, Any]:
+    from clawd.host import sends, server, tools
 
-    return server, tools
+    return sends, server, tools

@@ -15,7 +15,7 @@ from clawd.ids import is_job
 from clawd.ledger import deliveries, groups, steering
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
-from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, steps
+from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, step_count
 from clawd.model import Final, Lease
 from clawd.trust import Role
 
@@ -52,7 +52,7 @@ def answer(
     if row["stop_requested"]:
         return stopped(tx, lease.turn, now)
     if final.shown:
-        steering.join(tx, lease.turn, len(steps(tx, lease.turn)), final.shown, now)
+        steering.join(tx, lease.turn, step_count(tx, lease.turn), final.shown, now)
     steering.leave(tx, row, final.shown, now)
     _close_wakes(tx, lease.turn, "answer")
     tx.move(
@@ -228,14 +228,13 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
         raise ClawdError(f"the text of message {seq} has left the ledger; whoever sent it must send it again")
     old = get(tx, row["turn"])
     copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice")
-    done = len(steps(tx, old["id"]))
     turn = tx.insert(
         "turn",
         **{name: old[name] for name in copied},
         state="queued",
         queued_at=now,
         retry_of=old["id"],
-        base_steps=done,
+        base_steps=step_count(tx, old["id"]),
     )
     for wake in tx.all(
         "SELECT w.*, tw.joined FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ? ORDER BY w.id",

@@ -12,7 +12,7 @@ from typing import Any
 
 from clawd.ledger.db import Row, Transaction
 
-NANO = 1e9
+NANO = 10**9  # of them are a dollar
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,9 @@ _ANYBODY = Authority(Role.NONE)
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claimed turn: the row as it was read, its wakes with their messages, the steps so far, and whether the group
-    has another turn that may be claimed now. `job`: of a job what its room asks, {prompt, schema}."""
+    has another turn that may be claimed now. `followed`: whether another turn of its session waits behind it. `stem`:
+    of its session's file, None for one that has none yet. `others`: whether others than the owner ever spoke in the
+    group. `job`: of a job what its room asks, {prompt, schema}."""
 
     turn: Row
     attempt: int
@@ -35,6 +37,9 @@ class Claim:
     wakes: list[dict[str, Any]]
     steps: list[dict[str, Any]]
     more: bool = False
+    followed: bool = False
+    stem: str | None = None
+    others: bool = False
     job: dict[str, Any] | None = None
 
 
@@ -201,6 +206,12 @@ def steps(tx: Transaction, turn: int) -> list[dict[str, Any]]:
     return [json.loads(row["message"]) for row in tx.all("SELECT message FROM step WHERE turn = ? ORDER BY n", turn)]
 
 
+def step_count(tx: Transaction, turn: int) -> int:
+    row = tx.one("SELECT COUNT(*) AS n FROM step WHERE turn = ?", turn)
+    assert row is not None
+    return int(row["n"])
+
+
 def check_lease(tx: Transaction, lease: Lease) -> Row:
     """The turn, if the lease still holds it. Raises LeaseLost."""
     row = get(tx, lease.turn)
@@ -245,7 +256,17 @@ def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
 def _claimed(tx: Transaction, row: Row, authority: Role, taint: float, more: bool = False) -> Claim:
     id = row["id"]
     _begin_again(tx, id)
-    return Claim(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more)
+    stem, others = known(tx, row["grp"], row["session"])
+    behind = "SELECT 1 FROM turn WHERE session = ? AND recorded_at IS NULL AND state = 'queued' LIMIT 1"
+    followed = tx.one(behind, row["session"]) is not None
+    return Claim(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more, followed, stem, others)
+
+
+def known(tx: Transaction, group: str, session: str) -> tuple[str | None, bool]:
+    """`stem` and `others` of a claim."""
+    place = tx.one("SELECT stem FROM session WHERE id = ?", session)
+    spoke = tx.one("SELECT others FROM grp WHERE name = ?", group)
+    return place["stem"] if place else None, bool(spoke and spoke["others"])
 
 
 def of_conversation(tx: Transaction, session: str, *states: str) -> list[Row]:

@@ -10,7 +10,6 @@ import hashlib
 import io
 import os
 import re
-import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -238,6 +237,8 @@ def _lines(stream: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _context(dockerfile: bytes, files: Iterable[Path], root: Path) -> io.BytesIO:
     """The build's context: the same bytes for the same files, whoever's and whenever they are."""
     out = io.BytesIO()
+    import tarfile
+
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, data in (("Dockerfile", dockerfile), *((str(f.relative_to(root)), f.read_bytes()) for f in files)):
             entry = tarfile.TarInfo(name)

@@ -26,7 +26,7 @@ from clawd.ledger import deliveries, effects, ends, steering, turns
 from clawd.ledger import runs as run_rows
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
-from clawd.model import Control, Effect, Final, Lease, Offer
+from clawd.model import GIVEN_UP, Control, Effect, Final, Lease, Offer
 from clawd.signals import News, Signals
 from clawd.trust import lowest
 from clawd.turns import leases
@@ -176,7 +176,7 @@ class Counter:
                 return await self._claim_again(run, live, worker)
         if not run.maybe or self._dispatcher.must_rest(run):
             return None
-        run.maybe = False  # what comes while the ledger is asked sets it again
+        run.maybe, woken = False, run.woken  # what comes while the ledger is asked sets it again
         try:
             if not await self._dispatcher.awake(run):
                 return None
@@ -201,6 +201,7 @@ class Counter:
         row = claim.turn
         live = LiveTurn(row["id"], row["session"], claim.attempt, worker, now, now, now)
         live.role, live.taint, live.choice = claim.authority, claim.taint, row["choice"]
+        live.alone = None if claim.followed else woken
         run.live[row["id"]] = live
         if run.resting:
             run.look_again()
@@ -290,9 +291,11 @@ class Counter:
         run, live = self._live(lease)
         if live.stopping is not None:
             return [Control(live.turn, "stop")]
-        if self._followups(run.group) != "steer":
+        woken = run.woken
+        if self._followups(run.group) != "steer" or live.alone == woken:
             return []
         wakes = await self._ledger.do(lambda tx: steering.followups(tx, turns.check_lease(tx, lease)))
+        live.alone = None if wakes else woken
         shown = self._composer.shown({"id": live.turn, "grp": run.group}, wakes)
         return [Control(live.turn, "steer", shown)] if wakes else []
 
@@ -365,6 +368,7 @@ class Counter:
             final = replace(final, files=[])
         files, error = await self._keep_files(run, final) if live is not None else ([], None)
         ours = live.why if live is not None and live.stopping is not None else None  # we asked it to stop, for a limit
+        last = ours is not None or (final.error is not None and final.stop_reason == GIVEN_UP)
         spent, now = live.spent if live is not None and ours is None else None, self._now()
         books, usage = self._dispatcher.spending.books, final.usage
         report = books.report(run.group, final.model, usage) if usage is not None else None
@@ -384,7 +388,7 @@ class Counter:
                 if why is not None and spent is not None and row["engine"] in THINKING:
                     return row, ends.hold_live(tx, lease.turn, str(spent), now, limit=limit)
                 if why is not None:
-                    return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=ours is not None)
+                    return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=last)
             return row, ends.answer(tx, lease, final, files, now, limit=limit)
 
         row, ended = await self._ledger.do(end)

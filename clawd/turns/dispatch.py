@@ -113,6 +113,8 @@ class Dispatcher:
     def wake(self, group: str) -> None:
         """A turn of this group may be claimable."""
         run = self.active.get(group)
+        if run is not None:
+            run.woken += 1
         if run is not None and not run.ending:
             run.wanted = True
             run.nudge()
@@ -130,7 +132,7 @@ class Dispatcher:
     async def _want_unless_spent(self, group: str) -> None:
         """No sandbox is made only to hear that its model cannot be called."""
         stopped = await self.spending.stops(group)
-        if not stopped or await self._ledger.do(lambda tx: turns.next_claimable(tx, group) is not None):
+        if not stopped or await self._ledger.insist(lambda tx: turns.next_claimable(tx, group) is not None):
             self._want(group)
 
     async def ensure(self, group: str) -> Run:

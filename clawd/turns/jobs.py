@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, NotFound
+from clawd.errors import ClawdError, NotFound, findings
 from clawd.ledger import jobs
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.turns import Claim
@@ -28,7 +28,6 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 _FENCED = re.compile(r"^```[a-z]*[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _UNFIT = "the answer did not fit: "
-_TOLD = 3  # findings about an answer that the next attempt is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class Jobs:
             jobs.answered(tx, row["id"], answer.model_dump_json())
             kind.done(tx, _job(row), answer)
         except ValidationError as error:
-            why = described(error)
+            why = findings(error, "the answer")
         except ClawdError as error:
             why = error.message
         except sqlite3.Error:
@@ -139,11 +138,3 @@ def json_of(text: str) -> str:
     """The JSON of an answer: what its first fence holds, or all of it."""
     fenced = _FENCED.search(text)
     return (fenced[1] if fenced else text).strip()
-
-
-def described(error: ValidationError) -> str:
-    """What is wrong with an answer, without repeating it."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    named = [f"{'.'.join(str(part)[:40] for part in each['loc']) or 'the answer'}: {each['msg']}" for each in found]
-    more = f"; and {len(named) - _TOLD} more" if len(named) > _TOLD else ""
-    return "; ".join(named[:_TOLD]) + more

@@ -40,6 +40,7 @@ class LiveTurn:
     told: bool = False  # its person knows that a request was refused
     alarms: int = 0  # how often the owner was told of something worse
     choice: str | None = None  # of engine, model and effort for it alone, JSON
+    alone: int | None = None  # nothing waited behind it when its run had been woken so often
     spent: BudgetSpent | None = None  # its last model call was refused, because this budget is spent
 
     @classmethod

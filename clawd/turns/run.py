@@ -41,6 +41,7 @@ class Run:
     asking: int = 0  # claims that are being made
     waiters: deque[anyio.Event] = field(default_factory=deque)
     maybe: bool = True  # there may be a turn to claim: nobody looks before that is so
+    woken: int = 0  # how often a turn of its group was queued
     blocked: bool = False  # a turn of another authority waits until no turn is live
     wanted: bool = True  # nobody has looked since it was woken
     polls: dict[int, object] = field(default_factory=dict)  # each worker's newest

@@ -25,15 +25,16 @@ from clawd.usage.budgets import BudgetSpent
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 60.0  # a budget that should be open and cannot be looked at: its group's config is broken, say
+_AGAIN_S = 60.0  # at the latest: the clock may be set, the machine may sleep, a config may be broken when it is time
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What was refused, and the config at that time."""
+    """What was refused, the config at that time, and the group's day."""
 
     spent: BudgetSpent
     settings: Effective
+    day: str
 
 
 class Spending:
@@ -77,18 +78,14 @@ class Spending:
 
     async def recover(self, group: str) -> bool:
         """After a restart, of a group that has held turns: whether its budget still holds them."""
-        try:
-            spent = await self.books.stops(group)
-        except ClawdError:  # its config is broken, which its next turn tells
-            return False
-        if spent is not None:
+        if (spent := await self._stopped(group)) is not None:
             self._keep(group, spent)
         return spent is not None
 
     async def stops(self, group: str) -> bool:
         """Whether no model of the group can be called now; then its turns that wait are held. Those that chose a model
         for themselves are not."""
-        if group not in self._held or (spent := await self.books.stops(group)) is None:
+        if group not in self._held or (spent := await self._stopped(group)) is None:
             return False
         reason, now = str(spent), rfc3339(self._clock.now())
         for row, ended in await self._ledger.insist(
@@ -100,6 +97,12 @@ class Spending:
             self._signals.emit(News("turn", group, row["session"], data))
         return True
 
+    async def _stopped(self, group: str) -> BudgetSpent | None:
+        try:
+            return await self.books.stops(group)
+        except ClawdError:  # its config is broken, or the disk is full: its next turn tells
+            return None
+
     def look(self) -> None:
         """What is reserved or limited may have changed: is there a group that can go on?"""
         if self._held:
@@ -107,20 +110,19 @@ class Spending:
 
     def tick(self) -> None:
         """The same, where only a clock that was set or an edit of the config may have changed it."""
-        now = self._clock.now()
-        if any(now >= held.spent.opens or self._edited(group, held) for group, held in self._held.items()):
+        if any(self._is_other(group, held) for group, held in self._held.items()):
             self.look()
 
     def _keep(self, group: str, spent: BudgetSpent) -> None:
-        self._held[group] = _Held(spent, self._settings(group))
+        self._held[group] = _Held(spent, self._settings(group), self.books.period(group).day)
         self._news.set()
         if not self._waiting:
             self._waiting = True
             self._tasks.start_soon(self._wait, name="budgets")
 
-    def _edited(self, group: str, held: _Held) -> bool:
+    def _is_other(self, group: str, held: _Held) -> bool:
         try:
-            return self._settings(group) is not held.settings
+            return self._settings(group) is not held.settings or self.books.period(group).day != held.day
         except ClawdError:
             return False
 
@@ -129,7 +131,7 @@ class Spending:
         while self._held:
             self._news = anyio.Event()
             left = (min(held.spent.opens for held in self._held.values()) - self._clock.now()).total_seconds()
-            with anyio.move_on_after(left if left > 0 else _AGAIN_S):
+            with anyio.move_on_after(min(left, _AGAIN_S) if left > 0 else _AGAIN_S):
                 await self._news.wait()
             self.tick()
         self._waiting = False

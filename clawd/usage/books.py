@@ -13,7 +13,7 @@ from functools import partial
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.group import Effective
-from clawd.config.models import candidates
+from clawd.config.models import THINKING, candidates
 from clawd.config.presets import services
 from clawd.config.schema import Budget, Config, ServiceLimits
 from clawd.ledger import money
@@ -26,7 +26,6 @@ from clawd.usage.prices import Price, Tokens
 log = logging.getLogger(__name__)
 
 OVERHEAD = 1024  # tokens that a provider may add to a request of its own
-_NO_MODEL = ("offline", "scripted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class Books:
         """Why no model of the group can be called at all now, not even shortly; None when one can, or when its engine
         needs none."""
         settings, when = self._settings(group), self.period(group)
-        if settings.model.engine in _NO_MODEL:
+        if settings.model.engine not in THINKING:
             return None
         calls = [
             Call(group, service or "", model or "", OVERHEAD, settings.model.max_output)

@@ -13,7 +13,7 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from clawd.errors import ClawdError
-from clawd.usage.prices import NANO
+from clawd.ledger.money import NANO
 
 Unit = Literal["usd", "tokens"]
 Span = Literal["day", "month"]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from clawd.config.schema import Price as Override
+from clawd.ledger.money import NANO
 
-NANO = 10**9
 _PICO_A_NANO = 1000
 _TABLE = Path(__file__).with_name("prices.toml")
 _DATE = re.compile(r"[-@](\d{8}|\d{4}-\d\d-\d\d)$")

@@ -46,7 +46,7 @@ def budget(tx: Transaction | None, rules: Rules, when: Period, now: datetime) ->
 
 
 def _budget(limit: Limit) -> Shown:
-    scale = prices.NANO if limit.unit == "usd" else 1
+    scale = money.NANO if limit.unit == "usd" else 1
     most, spent, reserved = limit.most / scale, limit.spent / scale, limit.reserved / scale
     opens = None if limit.left else limit.opens
     return _row(limit.group or EVERY_GROUP, limit.service, limit.span, limit.unit, most, spent, reserved, opens)
@@ -87,7 +87,7 @@ def _line(what: str, rows: list[Shown]) -> str:
         return f"{what}: nothing"
     row = rows[0]
     turns = f"{row['turns']} turn{'s' if row['turns'] != 1 else ''}"
-    cost = shown(round(row["known_usd"] * prices.NANO), "usd")
+    cost = shown(round(row["known_usd"] * money.NANO), "usd")
     cost = cost if row["usd"] is not None else f"{cost} and what has no known price"
     return f"{what}: {turns}, {row['input']:,} tokens in ({row['cached']:,} cached), {row['output']:,} out, {cost}"
 

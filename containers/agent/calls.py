@@ -1,4 +1,5 @@
-"""Tool calls of one reply: as a step keeps them, what is wrong with one, and which may run side by side."""
+"""Tool calls of one reply: as a step keeps them, what is wrong with one, and which may run side by side; and how what a
+model, or a program around one, says is read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def as_step(calls: list[tuple[str, Any]], turn: int, first: int) -> list[dict[st
     """(name, arguments) as a step has them; arguments are an object, or the text that should be one."""
     room, made = _STEP_ROOM, []
     for number, (name, arguments) in enumerate(calls, first):
-        raw = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        raw = raw_of(arguments)
         raw = raw if len(raw) <= room else raw[:200]  # no JSON any more, which its result says
         room -= len(raw)
         function = {"name": name[:200], "arguments": raw}
@@ -70,6 +71,37 @@ def arguments_of(raw: str) -> tuple[dict[str, Any], str | None]:
         f"[Not run: the arguments are not one JSON object ({wrong}). They began: {raw[:100]!r}. Send them again, whole "
         "and as the tool's schema says; what is too long for one call goes in several.]"
     )
+
+
+def raw_of(arguments: Any) -> str:
+    """Arguments as text: as they came, or as JSON."""
+    return arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
+
+
+def text_of(value: Any) -> str:
+    """A text, the texts of a list of blocks, or whatever else as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and isinstance(value.get("content"), (str, list)):
+        return text_of(value["content"])
+    if isinstance(value, list) and all(isinstance(block, dict) for block in value):
+        return "\n".join(block["text"] for block in value if isinstance(block.get("text"), str))
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def as_json(data: bytes) -> Any:
+    """A JSON object, or None."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def count(value: Any) -> int:
+    """A number of tokens as a provider reports it; what cannot be one is 0."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e9
+    return int(value) if good else 0
 
 
 def _no_number(name: str) -> float:

@@ -31,7 +31,11 @@ EVENTS = "/host/v1/turn/{turn}/events"
 FINAL = "/host/v1/turn/{turn}/final"
 TOOL = "/host/v1/tools/{name}"
 MCP = "/mcp"
+RULE = "X-Clawd-Rule"  # a header of what the daemon itself refuses; it lets no other answer have it
 SESSION = "X-Clawd-Session"  # a header: whose turn it is, for a process that does not know the turn's number
+# What the daemon and its gateway refuse a request with that may be let through soon, if it is sent again.
+PASSING = ("no_turn", "starting", "too_many_connections", "unavailable", "rate", "too_slow")
+PASSING += ("upstream", "upstream_timeout")
 
 # What each request's body holds, and its queries; `attempt` and `worker` are the fence of a turn.
 BODIES = {
@@ -55,6 +59,7 @@ ANSWERS = {
 EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
 STOP, SHUTDOWN, STEER = "stop", "shutdown", "steer"
+GIVEN_UP = "given_up"  # a final's stop_reason, with an error: another attempt would end in the same way
 
 # A run's token, whichever. No text that is kept has one: in a conversation it would go to a model, and a token in a
 # body is for the gateway a placeholder that somebody carries off.
@@ -117,8 +122,7 @@ class Client:
 
         Raises LeaseLost, Refused (every other answer that is no success) and NoDaemon. There is no read
         timeout."""
-        text = "" if body is None else json.dumps(clean(body), ensure_ascii=False, separators=(",", ":"))
-        data = text.encode()
+        data = b"" if body is None else packed(body)
         head = (
             f"{method} {target} HTTP/1.1\r\nHost: clawd\r\n{self._credential}"
             f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
@@ -202,6 +206,17 @@ class Client:
 def hidden(text: str) -> str:
     """The text without any run's token."""
     return TOKEN.sub(HIDDEN, text)
+
+
+def packed(value: Any) -> bytes:
+    """A JSON value as it is sent: `clean`."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        if "\\u0000" not in text and not TOKEN.search(text):  # as nearly always: nothing has to be changed
+            return text.encode()
+    except UnicodeEncodeError:
+        pass
+    return json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def clean(value: Any) -> Any:

@@ -157,12 +157,13 @@ class Runner:
         try:
             respond = engine(name)
             if respond is None:
-                return Answer(error=f"There is no engine {name!r}; there are {', '.join(ENGINES)}.")
+                why = f"There is no engine {name!r}; there are {', '.join(ENGINES)}."
+                return Answer(error=why, stop_reason=protocol.GIVEN_UP)
             return respond(turn)
         except Stopped:
             return Answer(stop_reason="stopped")
         except GivenUp as reason:
-            return Answer(error=str(reason))
+            return Answer(error=str(reason), stop_reason=protocol.GIVEN_UP)
         except protocol.LeaseLost:
             return None
         except protocol.NoDaemon:

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from agent import protocol
 from agent.calls import Call, as_step, batch_of, side_by_side
+from agent.wire import Connections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Stopped(Exception):
 
 
 class GivenUp(Exception):
-    """The turn goes round in circles: it ends with this reason."""
+    """The turn ends with this reason, which another attempt would come to as well."""
 
 
 class Place:
@@ -61,6 +62,7 @@ class Place:
         self.clock = clock
         self.gateway = f"http://127.0.0.1:{port}"
         self.socket = socket
+        self.connections = Connections(socket)
 
 
 class Answer:

@@ -49,6 +49,7 @@ class Rehearsal:
         self.place = Place(str(root), "the-token", "2026-11-29T14:00:00.000+02:00", socket=self.socket)
         self._port = model.port
         self._listener: socket.socket | None = None
+        self.connections: list[socket.socket] = []  # all that were made
         self.forget()
 
     def forget(self) -> None:
@@ -134,6 +135,7 @@ class Rehearsal:
                 inner, _ = listener.accept()
             except OSError:
                 return
+            self.connections.append(inner)
             outer = socket.create_connection(("127.0.0.1", self._port))
             for one, other in ((inner, outer), (outer, inner)):
                 threading.Thread(target=_pump, args=(one, other), daemon=True).start()

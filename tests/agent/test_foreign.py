@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent import protocol
 from agent.engines import claude_code, exec, foreign
 from agent.engines.claude_stream import DENIED, Stream
-from agent.turn import Answer
+from agent.turn import Answer, GivenUp
+
+from tests.agent.rehearsal import Rehearsal
+from tests.standin import Standin
 
 Message = dict[str, Any]
 
@@ -209,3 +213,14 @@ def test_a_message_that_was_cut_off_leaves_no_calls_and_one_without_a_stream_is_
 def test_what_it_calls_success_may_be_none(event: Message, sentence: str) -> None:
     _, answer = played({"type": "result", **event})
     assert answer is not None and sentence in (answer.error or "") and answer.more["usage"] is None
+
+
+@pytest.mark.parametrize("engine", [claude_code, exec])
+def test_a_program_that_is_not_there_is_told_with_what_to_do(tmp_path: Path, engine: Any) -> None:
+    with Standin() as model, Rehearsal(tmp_path, model) as stage:
+        try:
+            answer = engine.respond(stage.turn("hi", exec={"name": "gone", "command": ["/nowhere/gone"]}))
+        except GivenUp as reason:
+            answer = Answer(error=str(reason), stop_reason=protocol.GIVEN_UP)
+    assert answer.stop_reason == protocol.GIVEN_UP
+    assert "/nowhere/gone" in answer.error and "[engines." in answer.error and "on this machine" in answer.error

@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent import calls, turn
+from agent import calls, protocol, turn
 from agent.engines import loop
 
 from clawd.resources import shipped
 from tests.agent.rehearsal import Rehearsal, model_of, wake
 from tests.standin import Recorded, Reply, Standin
+from tests.standin import chat as strict_chat
+from tests.standin import messages as strict_messages
 
 BOTH = pytest.mark.parametrize("dialect", ["messages", "chat"])
 LS = ("bash", {"command": "ls"})
@@ -34,6 +37,12 @@ def stage(tmp_path: Path, model: Standin, monkeypatch: pytest.MonkeyPatch) -> It
     with Rehearsal(tmp_path, model) as rehearsal:
         yield rehearsal
     assert model.problems == []
+
+
+def refused(rule: str, message: str, hint: str | None = None, status: int = 403) -> Reply:
+    """What the gateway does not let through."""
+    raw = json.dumps({"schema": 1, "error": rule, "rule": rule, "message": message, "hint": hint}).encode()
+    return Reply(status=status, raw=raw, headers={"X-Clawd-Rule": rule})
 
 
 def marks(value: Any) -> int:
@@ -64,6 +73,16 @@ def test_a_turn_without_tools(stage: Rehearsal, model: Standin, dialect: str) ->
     assert stage.calls == ["more"]  # one request to the daemon, and the final
 
 
+def test_a_connection_serves_one_call_after_another_until_it_ends(stage: Rehearsal, model: Standin) -> None:
+    for count in (1, 1, 2):
+        model.say("done")
+        assert stage.respond("hi", session="gruppe:łódź 🎉").text == "done"
+        assert model.requests[-1].headers["x-clawd-session"].encode("latin-1").decode() == "gruppe:łódź 🎉"
+        assert len(stage.connections) == count
+        if len(model.requests) == 2:  # as a daemon that goes away does; nothing was asked meanwhile
+            stage.connections[0].shutdown(socket.SHUT_RDWR)
+
+
 @BOTH
 def test_a_round_of_parallel_calls(stage: Rehearsal, model: Standin, dialect: str) -> None:
     asked: list[Any] = [
@@ -90,7 +109,7 @@ def test_a_round_of_parallel_calls(stage: Rehearsal, model: Standin, dialect: st
         (Reply(status=529), ""),
         (Reply(status=500, raw=b"<html>oops</html>"), ""),
         (Reply(status=408), ""),
-        (Reply(status=403, raw=b'{"schema":1,"error":"no_turn","rule":"no_turn","message":"m","hint":null}'), ""),
+        (refused("no_turn", "m"), ""),
         (Reply("It is noon", words=1, cut=7), ""),
         (Reply("It was a long way", words=3, cut=5), "It was"),
         (Reply("It is", error="overloaded_error"), ""),
@@ -113,6 +132,24 @@ def test_what_fails_in_passing_is_tried_again(
         assert stage.said.startswith(said) and stage.said.endswith("end") and "noon" not in stage.said
     else:
         assert stage.said == "It is noonend"
+
+
+@BOTH
+def test_a_server_that_does_not_stream(stage: Rehearsal, model: Standin, dialect: str) -> None:
+    """And one whose stream ends without the word for why."""
+    api = strict_messages if dialect == "messages" else strict_chat
+    body, json_type = {"model": "m", "messages": []}, {"content-type": "application/json"}
+    for reply in (Reply("let me see", [("bash", {"command": "echo whole"})]), Reply("noon")):
+        model.add(Reply(raw=json.dumps(api.whole(body, reply)).encode(), headers=json_type))
+    answer = stage.respond("hi", dialect=dialect)
+    assert (answer.text, answer.error, len(model.requests)) == ("noon", None, 2)
+    assert "whole" in model.requests[1].results[0] and answer.more["usage"]["output"] > 0
+    if dialect == "chat":
+        model.add(
+            Reply(raw=b'data:{"choices":[{"delta":{"content":[{"type":"text","text":"hm"}]}}]}\n\ndata: [DONE]\n\n')
+        )
+        stage.forget()
+        assert stage.respond("hi", dialect=dialect).text == "hm" and len(model.requests) == 3
 
 
 @BOTH
@@ -140,8 +177,11 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply(status=503), 3, "failed, and stayed so (503 api_error)"),
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
-        (Reply(status=403, raw=b'{"rule":"budget","message":"Spent.","hint":"Wait."}'), 1, "Spent. Wait."),
-        (Reply(status=403, raw=b'{"rule":"no_grant","message":"Not granted.","hint":null}'), 1, "Not granted."),
+        (refused("budget", "Spent.", "Wait."), 1, "Spent. (Wait.)"),
+        (refused("no_grant", "Not granted."), 1, "Not granted."),
+        (refused("no_credential", "No key.", status=503), 1, "No key."),
+        (Reply(status=403, raw=b'{"rule":"budget","message":"SECRET"}'), 1, "does not let this credential use"),
+        (Reply(raw=b'data: {"type":"error","error":{"a":1},"rule":"x","message":"SECRET"}\n\n'), 3, "stayed so (500)"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -150,7 +190,7 @@ def test_what_stays_so_is_a_sentence(
 ) -> None:
     model.decide = lambda request: reply
     answer = stage.respond("hi", dialect=dialect, limits={"retries": 2})
-    assert answer.text == "" and sentence in str(answer.error)
+    assert (answer.text, answer.stop_reason) == ("", protocol.GIVEN_UP) and sentence in str(answer.error)
     assert len(model.requests) == asked
     assert "SECRET" not in str(answer.error) and "scripted" not in str(answer.error)
 
@@ -160,7 +200,7 @@ def test_what_stays_so_is_a_sentence(
     [
         (Reply(status=529), 2, "529 overloaded_error"),
         (Reply("It is", words=1, cut=4), 2, "connection cut"),
-        (Reply(status=403, raw=b'{"rule":"budget","message":"Spent."}'), 1, "403 budget"),
+        (refused("budget", "Spent."), 1, "403 budget"),
         (Reply("quota", status=429, error="insufficient_quota"), 1, "429 insufficient_quota"),
     ],
 )

@@ -124,7 +124,7 @@ def test_any_event_is_taken_or_a_failure(events: list[Any]) -> None:
         assert isinstance(reply.text(), str) and all(isinstance(raw, str) for _, raw in reply.asked())
 
 
-def piece(index: Any, id: Any = None, name: Any = None, arguments: str = "") -> dict[str, Any]:
+def piece(index: Any, id: Any = None, name: Any = None, arguments: Any = "") -> dict[str, Any]:
     return {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}
 
 
@@ -137,6 +137,7 @@ def piece(index: Any, id: Any = None, name: Any = None, arguments: str = "") -> 
         ([piece(None, None, "x", "{}"), piece(None, None, "y", "{}")], [("x", "{}"), ("y", "{}")]),  # none at all
         ([piece(None, "a", "x", '{"a'), piece(None, "a", None, '":1}')], [("x", '{"a":1}')]),
         ([piece(0, "a", "x")], [("x", "{}")]),
+        ([piece(0, "a", "x", {"a": 1})], [("x", '{"a": 1}')]),
     ],
 )
 def test_calls_of_servers_that_count_in_their_own_way(pieces: list[Any], calls: list[Any]) -> None:

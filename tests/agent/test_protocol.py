@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import socket
 import tempfile
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from agent import protocol
 from agent.turn import cut_text, offset_of, rfc3339
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawd.resources import shipped
@@ -116,11 +117,14 @@ def test_any_head_is_parsed_or_refused(head: bytes) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=20))
+@example(f"a {'claw-' + 'x' * 43}")
+@example("\0")
 def test_clean_text_can_be_stored(text: str) -> None:
     cleaned = protocol.clean({text: [text]})
     ((key, (value,)),) = cleaned.items()
     assert key == value and "\0" not in value and value.encode().decode() == value
     assert protocol.clean(value) == value
+    assert json.loads(protocol.packed({text: [text]})) == cleaned
 
 
 def test_a_long_text_is_cut_in_whole_characters() -> None:

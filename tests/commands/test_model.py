@@ -82,6 +82,11 @@ def test_what_could_not_answer_is_not_written(chat: Chat, words: str, says: str)
     assert says in str(error.value) and chat.file.read_text() == GROUP
 
 
+def test_a_reset_says_what_the_config_s_model_lacks(chat: Chat) -> None:
+    chat.file.write_text('grants = ["openai"]\n[model]\nengine = "chat"\nservice = "openai"\n')
+    assert "It cannot answer yet: the service anthropic is not granted" in chat.say("reset")
+
+
 def test_there_may_be_nothing_to_reset(chat: Chat) -> None:
     assert "nothing of its own" in chat.say("reset") and chat.file.read_text() == GROUP
 

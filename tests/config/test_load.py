@@ -1,20 +1,28 @@
 """Reading config: what is right is read, what is wrong is said with its place and what helps."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from clawd.config.engines import served
 from clawd.config.group import GroupConfig, not_built
 from clawd.config.home import Home
-from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged, parse_group
+from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged, parse, parse_group
+from clawd.config.models import models
+from clawd.config.mounts import Allowlist
 from clawd.config.places import line_of
 from clawd.config.schema import Config
 from clawd.errors import ConfigError, NotFound
 from clawd.resources import shipped
+from clawd.usage.prices import price_of
+
+ROOT = Path(__file__).parents[2]
 
 EVERYTHING = """
 schema = 1
@@ -190,7 +198,10 @@ def test_every_table_of_the_contract_is_read(home: Home) -> None:
         ("anthropic", None),
         ("github", "owner"),
     ]
-    assert "[memory]" in not_built(config) and "[watch]" in not_built(group)
+    assert "[memory]" in not_built(config) and {"[watch]", "answer"} <= {*not_built(group)}
+    built = {"bindings", "grants", "mounts", "followups", "timezone", "share_profile"}
+    built |= {"sandbox", "model", "limits", "budget"}
+    assert {name.strip("[]") for name in not_built(group)} == {*GroupConfig.model_fields} - built
     assert not {"[services]", "[grants]", "[mounts]"} & {*not_built(config), *not_built(group)}
     limits = merged(config, group).limits
     assert (limits.steps, limits.wall_minutes, limits.output_bytes, limits.retries) == (4, 0.5, 2048, 0)
@@ -218,11 +229,33 @@ def test_the_example_works_as_it_is_and_says_the_defaults(home: Home) -> None:
     write(home, example)
     assert load_config(home, {}) == Config()
     assert check_file(home.config_file) == {"ok": True, "errors": []}
-    commented = "\n".join(
-        line.removeprefix("# ") for line in example.split("\n") if "=" in line or line.startswith(("[", "# ["))
-    )
-    write(home, commented)
-    assert load_config(home, {}).channels.telegram.enabled
+    seen = []
+    for block in re.findall(r"(?m)^# .*\n(?:#.*\n)*?(?:# \[\w.*\n)(?:#.*\n?)*", example):
+        sentence, table, rest = block.partition("# [")
+        write(
+            home, example.replace(block, "".join(line.removeprefix("# ") + "\n" for line in (table + rest).split("\n")))
+        )
+        config = load_config(home, {})
+        granted = re.search(r"grants = \[.*\]", sentence)
+        settings = merged(config, parse_group(granted[0] if granted else ""))
+        if config.model.engine != "offline":
+            [first, *_], told = models(config, "main", replace(settings, model=served(config, settings.model)))
+            service = config.services.get(first["service"])
+            assert told == [] and ((service is not None and service.credential) or first["service"] == "ollama")
+            assert first["model"] is None or service is None or price_of(first["model"], {}) is not None
+        seen.append(config.model.engine)
+    assert seen == ["messages", "chat", "chat", "claude-code", "exec", "offline", "offline", "offline"]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/engines.md", "docs/agents.md", "docs/budgets.md"])
+def test_every_example_of_the_documents_is_understood(document: str) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        kind = (
+            Allowlist if "[[roots]]" in block else GroupConfig if re.search(r"^grants|^\[\[mounts", block) else Config
+        )
+        parse(kind, block, f"{document}: {block}")
 
 
 def test_the_groups_own_tables_lie_over_the_configs(home: Home) -> None:

@@ -38,7 +38,6 @@ def test_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
         ("${env:NONE}", "the environment variable NONE is not set"),
         ("${env:EMPTY}", "is empty"),
         ("${env:LINES}", "not one line"),
-        ("${file:relative}", "absolute path"),
         ("${file:/nowhere/at/all}", "cannot be read"),
         ("${cred:x}", "LoadCredential"),
     ],
@@ -48,6 +47,12 @@ def test_what_is_not_there_is_a_sentence(reference: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         secret.reveal({"EMPTY": "", "LINES": "a\nb"})
     assert not secret.present({})
+
+
+@pytest.mark.parametrize("path", ["relative", "~nobody/x"])
+def test_a_relative_file_is_refused_before_it_is_used(path: str) -> None:
+    with pytest.raises(ValueError, match="absolute path"):
+        Secret(f"${{file:{path}}}")
 
 
 def test_a_credential_is_a_plain_name(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,6 @@ class Ground:
             TurnedClock(NOW),
             lambda group: merged(self.config(), load_group(self.home, group)),
             config=self.config,
-            ledger=self.ledger,
             host_tools=lambda channel: declarations(ChannelLimits()),
         )
 
@@ -71,7 +71,8 @@ class Ground:
             said = inbound.accept(tx, incoming, group="main", session="terminal:main", role=role, parts=parts, now=AT)
             assert said.turn is not None
             row = turns.get(tx, said.turn)
-            return Claim(row, 0, role, 1.0, turns.wakes(tx, said.turn), [])
+            stem, others = turns.known(tx, "main", "terminal:main")
+            return Claim(row, 0, role, 1.0, turns.wakes(tx, said.turn), [], stem=stem, others=others)
 
         return self.ledger.tx(work)
 
@@ -201,7 +202,7 @@ async def test_a_turn_that_is_tried_again_is_not_told_twice(ground: Ground) -> N
     again = ground.say("ho")
     ground.ledger.tx(lambda tx: tx.execute("UPDATE turn SET retry_of = ? WHERE id = ?", id, again.turn["id"]))
     row = ground.ledger.tx(lambda tx: turns.get(tx, again.turn["id"]))
-    offer, _ = await ground.offer(Claim(row, 0, Role.OWNER, 1.0, again.wakes, []))
+    offer, _ = await ground.offer(replace(again, turn=row))
     assert offer.context["history"] == []
 
 

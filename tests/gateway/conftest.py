@@ -125,6 +125,7 @@ class Answer:
     def rule(self) -> str:
         said = json.loads(self.body)
         assert set(said) == {"schema", "error", "rule", "message", "hint"} and said["message"], said
+        assert self.values("x-clawd-rule") == [said["rule"]]
         return str(said["rule"])
 
 
@@ -199,7 +200,7 @@ class Stage:
         self.lookups: list[str] = []
         self.names: dict[str, list[str]] = {}
         self.certificates = Certificates(root / "gateway")
-        self.gateway = Gateway(self._grants, self.audit, self.certificates, SystemClock(), self._lookup, self.books)
+        self.gateway = Gateway(self._grants, self.audit, self.certificates, self.clock, self._lookup, self.books)
         self._parsed: tuple[str, str, Grants] | None = None
         self._servers: list[tuple[asyncio.Server, web.Server]] = []
         self._clients: list[Client] = []

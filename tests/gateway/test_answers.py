@@ -164,7 +164,10 @@ def test_little_is_held_of_what_is_long() -> None:
         events.feed(b"data: ")
         for _ in range(400):
             events.feed(filler)
-        events.feed(b"\n\n" + lines(usage, "[DONE]"))
+        events.feed(b"\n\n")
+        for n in range(400):  # a provider that makes up counts
+            events.feed(lines({"usage": {f"made_up_{n}": "x" * 65_536}}))
+        events.feed(lines(usage, "[DONE]"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -94,8 +94,11 @@ def base64(kind: str) -> dict[str, Any]:
     ],
 )
 def test_pictures_and_papers_count_as_such(request_: dict[str, Any], fixed: int, counted: bool) -> None:
-    found = bound(json.dumps(request_).encode(), "openai")
+    text = json.dumps(request_, separators=(",", ":"))
+    found = bound(text.encode(), "openai")
     assert found.fixed == fixed and (found.text > 40_000) is counted
+    for other in (text.replace("e", "\\u0065").encode(), text.encode("utf-16")):
+        assert bound(other, "openai").fixed == fixed
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,10 @@ def test_the_most_that_is_answered(request_: dict[str, Any], speaks: Any, output
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b'{"model": 7}', b"[" * 200_000, b"[" + b"[]," * 600_000 + b"[]]"],
+    [
+        *(b"", b"{", b"[1]", b'"x"', b"\xff\xfe", b'{"model": 7}', b"[" * 200_000, b"[" + b"[]," * 600_000 + b"[]]"),
+        *(b'{"max_tokens": 9, "max_tokens": 1}', b'{"n": 1, "N": 9}', b'{"tools": [{"type": "x", "type": "custom"}]}'),
+    ],
 )
 def test_what_is_no_request_counts_by_its_size_for_nobody(body: bytes) -> None:
     found = bound(body, "messages")
@@ -134,8 +140,26 @@ def test_a_dearer_tier_and_a_cache_for_an_hour_are_seen() -> None:
     assert plain.listed and not plain.hour
     assert not bound(b'{"service_tier": "priority"}', "openai").listed
     assert not bound(b'{"speed": "fast"}', "messages").listed
+    assert not bound(b'{"inference_geo": "us"}', "messages").listed
     assert bound(b'{"system": [{"cache_control": {"ttl": "1h"}}]}', "messages").hour
     assert bound(b'{"system": [{"cache_control": {"ttl": "1\\u0068"}}]}', "messages").hour
+
+
+@pytest.mark.parametrize(
+    ("request_", "beside"),
+    [
+        ({"background": False, "tools": [{"name": "mine"}, {"type": "function"}, {"type": "custom"}]}, None),
+        ({"tools": [{"type": "bash_20250124"}, {"type": "text_editor_20250728"}, {"type": "local_shell"}]}, None),
+        ({"background": True}, "background"),
+        ({"deferred": 1}, "deferred"),
+        ({"mcp_servers": [{}]}, "mcp_servers"),
+        ({"plugins": [{"id": "web"}]}, "plugins"),
+        ({"tools": [{"type": "function"}, {"type": "code_interpreter"}]}, "code_interpreter"),
+        ({"tools": [{"type": ["function"]}]}, "['function']"),
+    ],
+)
+def test_what_is_billed_beside_the_tokens_is_named(request_: dict[str, Any], beside: str | None) -> None:
+    assert bound(json.dumps(request_).encode(), "openai").beside == beside
 
 
 JSON = st.recursive(

@@ -20,6 +20,7 @@ Sec-WebSocket-Key X-Named
 """
 RETURN_NOT = """
 Set-Cookie Set-Cookie2 Alt-Svc Connection Keep-Alive Proxy-Authenticate Transfer-Encoding X-Hop Trailer
+X-Clawd-Rule x_clawd_rule
 """
 
 

@@ -162,7 +162,9 @@ async def test_what_a_service_may_cost_counts_over_all_groups(stage: Stage, upst
 async def test_an_unknown_price_is_refused_where_dollars_are_limited(stage: Stage, upstream: Upstream) -> None:
     serve(stage, upstream, "usd_per_day = 5.0")
     upstream.script = REPLY
-    for data in (body(model="llama3"), body(service_tier="priority"), b"{"):
+    dearer = body(models=["claude-opus-4-5"])
+    twice = (body()[:-1] + b', "model": "claude-haiku-4-5"}', body()[:-1] + b', "MODEL": "claude-haiku-4-5"}')
+    for data in (body(model="llama3"), body(service_tier="priority"), b"{", dearer, *twice):
         got = await call(stage, data=data)
         assert (got.status, got.rule) == (403, "price")
     assert '[prices."llama3"]' in json.loads((await call(stage, data=body(model="llama3"))).body)["hint"]
@@ -172,7 +174,7 @@ async def test_an_unknown_price_is_refused_where_dollars_are_limited(stage: Stag
     assert (await stage.row())["nanos"] == 184_000
     serve(stage, upstream, "tokens_per_day = 100000")
     assert (await call(stage, data=body(model="gpt-x"))).status == 200
-    assert (await stage.row(2))["nanos"] is None and (await stage.entry(6))["usd"] is None
+    assert (await stage.row(2))["nanos"] is None and (await stage.entry(9))["usd"] is None
 
 
 async def test_model_calls_of_a_minute_are_counted_beside_the_services_own(stage: Stage, upstream: Upstream) -> None:
@@ -228,8 +230,13 @@ async def test_what_did_not_leave_is_given_back_and_what_may_have_counts(stage: 
     assert await ledger and (await stage.row(5))["state"] == "released"
 
 
-async def test_a_stream_that_is_cut_or_left_counts_with_what_is_known(stage: Stage, upstream: Upstream) -> None:
+async def test_a_stream_that_is_cut_or_left_counts_with_what_is_known(
+    stage: Stage, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And with what it may have thought meanwhile; what is no stream was written whole."""
     serve(stage, upstream)
+    now = [7.0]
+    monkeypatch.setattr(stage.clock, "monotonic", lambda: now[0])
     start = json.dumps({"type": "message_start", "message": {"usage": {"input_tokens": 77, "output_tokens": 1}}})
     delta = json.dumps({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "x" * 30}})
     upstream.script = sse(start.encode(), delta.encode(), cut=True)
@@ -247,6 +254,16 @@ async def test_a_stream_that_is_cut_or_left_counts_with_what_is_known(stage: Sta
     row = await stage.row(2)
     assert (row["state"], row["input"], row["output"], row["estimated"]) == ("settled", 77, 10, 1)
     assert {entry["tokens"] for entry in stage.entries()} == {87}
+    for n, (script, kind) in enumerate(((sse, "text/event-stream"), (chunked, "application/json"))):
+        head = {"headers": [("Content-Type", kind)]} if kind == "application/json" else {}
+        upstream.script = script(start.encode(), b"", gate=threading.Semaphore(0), **head)
+        client = await stage.dial()
+        await client.send(stage.request("/svc/anthropic/v1/messages", method="POST", body=body(max_tokens=1000)))
+        await client.until(b"message_start")
+        now[0] += 3.5
+        client.abort()
+        row = await stage.row(3 + n)
+        assert (row["state"], row["output"], row["estimated"]) == ("settled", (300, 1000)[n], 1)
 
 
 async def test_a_call_is_settled_before_its_end_is_passed_on(stage: Stage, upstream: Upstream) -> None:
@@ -301,8 +318,13 @@ async def test_what_cannot_be_counted_is_refused(stage: Stage, upstream: Upstrea
     assert (await call(stage, path="/v1/messages/batches")).status == 200  # nothing is limited
     got = await call(stage, "Content-Encoding: gzip")
     assert (got.status, got.rule) == (403, "uncounted")
+    assert (await call(stage, data=body(n=10**30, max_tokens=1e300))).status == 200
+    assert (await stage.row(1))["state"] == "settled"
     serve(stage, upstream, "tokens_per_month = 100000")
-    assert (await call(stage, path="/v1/messages/batches")).rule == "uncounted"
+    for path in ("/v1/messages/batches", "/v2/chat", "/completion"):
+        assert (await call(stage, path=path)).rule == "uncounted", path
+    for more in ({"background": True}, {"Background": True}, {"tools": [{"type": "web_search_20250305", "name": "w"}]}):
+        assert (await call(stage, path="/v1/responses", data=body(**more))).rule == "uncounted", more
     assert (await call(stage, path="/v1/files")).status == 200
     stage.config = stage.config.replace("paths = []", "paths = []\nwebsocket = true")
     upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")

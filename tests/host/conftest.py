@@ -54,7 +54,7 @@ class StandInGateway:
     def unread(self, caller: Any, status: int, rule: str) -> None:
         self.noted.append((status, rule))
 
-    async def serve(self, request: web.BaseRequest, caller: Any, inner: Any) -> web.StreamResponse:
+    async def serve(self, request: web.BaseRequest, caller: Any, inner: Any, own: bool = False) -> web.StreamResponse:
         self.callers.append(caller)
         if request.method == "CONNECT":
             return await self._tunnel(request, inner)

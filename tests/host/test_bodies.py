@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from clawd.host import bodies
+from clawd.model import GIVEN_UP
 from clawd.resources import shipped
 
 
@@ -54,6 +55,7 @@ def test_fields_are_those_of_the_protocol() -> None:
         fields = {field.alias or name for name, field in model.model_fields.items()}
         assert fields == set(protocol.BODIES[path])
     assert set(bodies.Event.model_fields) == set(protocol.EVENT)
+    assert GIVEN_UP == protocol.GIVEN_UP
     assert bodies.Event.model_fields["type"].annotation.__args__ == protocol.EVENT_TYPES  # type: ignore[union-attr]
 
 

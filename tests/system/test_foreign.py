@@ -191,6 +191,8 @@ def test_codex_works_through_exec(foreign: Foreign) -> None:
     assert [role for role, _ in home.said("other") if role != "system"] == ["user", "assistant", "tool", "assistant"]
     assert home.reply("again", "--group", "other") == "codex says 3"
     inputs = json.dumps(foreign.responses[-1]["input"])
+    asked = home.json("gateway", "audit", "--group", "other")
+    assert {row["verdict"] for row in asked} == {"allow"}, "it asks for nothing that its person would hear of"
     assert inputs.count("please look") == 1 and "codex says 2" in inputs  # its own session, resumed
 
 

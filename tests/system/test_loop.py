@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -71,17 +72,27 @@ def test_turns_of_the_loop(home: Ground, model: Standin) -> None:
     assert "529 overloaded_error" in home.blocks()[-1].meta["fallback"]
     model.decide = None
 
+    # What would be refused again is one call, one attempt and one notice.
+    before, count = len(home.deliveries()), len(model.requests)
+    model.fail(401)
+    assert home.answer("with which key?", code=1)["attempt"] == 1 and len(model.requests) == count + 1
+    key = home.layout.root / "key"
+    key.rename(f"{key}.away")
+    said = home.answer("and without one?", code=1)
+    assert said["attempt"] == 1 and "cannot be read" in said["error"] and len(home.deliveries()) == before + 2
+    Path(f"{key}.away").rename(key)
+
     # What is said while a tool runs is answered in the same turn; what comes before its end, too.
     model.say("working", calls=[("bash", {"command": "touch began; while [ ! -e go ]; do sleep 0.02; done"})])
     model.say("both")
     waiting = home.chat("-m", "question one")
     until(lambda: (work / "began").exists())
     home.say("question two")
-    until(lambda: len(home.messages()) == 4)
+    until(lambda: len(home.messages()) == 6)
     (work / "go").touch()
     out, _ = waiting.communicate(timeout=60)
     assert "both" in out and "question two" in model.requests[-1].said
-    home.settled(4)
+    home.settled(6, states=("recorded", "failed"))
     kept = [(role, text) for role, text in home.said()[-5:]]
     assert kept[:1] + kept[3:] == [("user", "question one"), ("user", "question two"), ("assistant", "both")]
 

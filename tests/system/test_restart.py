@@ -188,8 +188,9 @@ def test_status_and_help_are_answered_while_a_turn_runs(home: Home) -> None:
     home.script(SLEEP, {"text": "never said"})
     home.start()
     turn = asleep(home)["turn"]
-    status = home.cli("chat", "-m", "/status").stdout
-    assert f"working on turn {turn}, attempt 1" in status and "1 at work" in status
+    done = home.cli("chat", "-m", "/status")
+    assert f"working on turn {turn}, attempt 1" in done.stdout and "1 at work" in done.stdout
+    assert done.stderr == "", "said twice"
     assert "/stop" in home.cli("chat", "-m", "/help").stdout
 
 

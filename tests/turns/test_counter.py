@@ -10,7 +10,7 @@ import pytest
 from clawd.errors import LeaseLost
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Transaction
-from clawd.model import Final, Lease, Offer
+from clawd.model import GIVEN_UP, Final, Lease, Offer
 from clawd.turns.desk import ToolCall
 from tests.turns.conftest import opened
 
@@ -178,6 +178,15 @@ async def test_silence_is_a_fault_also_after_a_notice_that_the_turn_waited(tmp_p
             await ground.counter.final(lease, Final(" "))
         await ground.until_state(message, "failed")
         assert "without an answer" in (await ground.notices())[1]
+
+
+async def test_what_only_a_person_can_mend_is_told_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, workers=0) as ground:
+        message = await ground.accept()
+        lease, _ = await ground.offer(await ground.run())
+        await ground.counter.final(lease, Final("", stop_reason=GIVEN_UP, error="There is no key."))
+        await ground.until_state(message, "failed")
+        assert (await ground.notices())[0].startswith("That did not work: There is no key. To try again")
 
 
 async def test_an_effect_is_answer_enough(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from clawd.clock import rfc3339
-from clawd.errors import StorageError
+from clawd.errors import ConfigError, StorageError
 from clawd.ledger import money
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer, Usage
@@ -175,30 +175,49 @@ async def test_a_restart_holds_what_was_held(tmp_path: Path) -> None:
         await ground.recorded(seq, other)
 
 
-async def test_the_timer_wakes_by_itself_when_the_day_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model()
+async def test_the_timer_wakes_by_itself_when_the_day_ends_or_the_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(takes=1)
     async with played(tmp_path, model) as ground:
-        now = ground.clock.now()
-        ground.clock.ahead = 86400 - (now.hour * 3600 + now.minute * 60 + now.second) - 2  # just before midnight
+        spending = ground.dispatcher.spending
         await spend(ground, 2000)
         seq = await ground.accept()
         await held(ground, seq)
-        books, failed = ground.dispatcher.spending.books, [now.day]
+        await ground.dispatcher.end_run("main")
+        books, opens = spending.books, spending._held["main"].spent.opens.day
+        looks: list[int] = []
         real = books.refusal
 
-        async def full(call: Call) -> BudgetSpent | None:
-            failed.append(ground.clock.now().day)
+        async def broken(group: str) -> None:
+            raise ConfigError("nobody can read it")
+
+        async def full(call: Call) -> None:
+            looks.append(ground.clock.now().day)
             raise StorageError("the disk is full")
 
+        monkeypatch.setattr(books, "stops", broken)
+        other = await ground.accept(session="other")
+        await held(ground, other)  # it is tried all the same
         monkeypatch.setattr(books, "refusal", full)
+        left = spending._held["main"].spent.opens - ground.clock.now()
+        ground.clock.ahead = left.total_seconds() - 0.5
+        spending._news.set()
         with anyio.fail_after(30):
-            while failed[-1] == now.day:
+            while opens not in looks:
                 await anyio.sleep(0.01)
         await anyio.sleep(0.2)
-        assert failed.count(failed[-1]) == 1  # not again and again
+        assert looks.count(opens) == 1  # not again and again
         monkeypatch.setattr(books, "refusal", real)
-        ground.dispatcher.spending.tick()
-        await ground.recorded(seq)
+        spending.tick()
+        await ground.recorded(seq, other)
+        monkeypatch.setattr("clawd.turns.spending._AGAIN_S", 0.05)
+        for days in (1, -9):  # the clock is set: what was waited for does not come
+            await spend(ground, 2000)
+            seq = await ground.accept()
+            await held(ground, seq)
+            ground.clock.ahead += days * 86400
+            await ground.recorded(seq)
 
 
 async def test_an_engine_without_a_model_is_never_held(tmp_path: Path) -> None:

@@ -31,6 +31,15 @@ async def wake(ground: Ground, seq: int) -> int:
     return int(row["id"])
 
 
+async def test_more_hands_out_what_waited_before_the_claim(tmp_path: Path) -> None:
+    async with opened(tmp_path, workers=0) as ground:
+        await ground.accept(text="go")
+        await ground.accept(text="left")
+        lease, _ = await ground.offer(await ground.run())
+        [(action, [text])] = await more(ground, lease)
+        assert action == "steer" and "left" in text
+
+
 async def test_more_hands_out_what_was_said_and_a_step_takes_it_in(tmp_path: Path) -> None:
     async with opened(tmp_path, workers=0) as ground:
         first = await ground.accept(text="go")

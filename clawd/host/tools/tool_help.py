@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from clawd.context.parts import compact
 from clawd.errors import UsageError
 from clawd.host.tools import ToolContext, built_in, schema
 
@@ -28,5 +28,5 @@ async def prepare(context: ToolContext, arguments: Arguments) -> dict[str, Any]:
     tool = table.get(arguments.name)
     if tool is None:
         raise UsageError(f"there is no tool of the daemon of this name; there are {', '.join(sorted(table))}")
-    takes = json.dumps(schema(tool), ensure_ascii=False, separators=(",", ":"))
+    takes = compact(schema(tool))
     return {"help": f"{tool.NAME}: {tool.DESCRIPTION} {tool.HELP}\nIts arguments, as JSON schema: {takes}"}

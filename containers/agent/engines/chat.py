@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from agent.calls import arguments_of
-from agent.engines.stream import Reply, as_json, count, failure_of
+from agent.calls import arguments_of, as_json, count, raw_of, text_of
+from agent.engines.stream import Reply, failure_of
 
 HEADERS: dict[str, str] = {}
 # Parameters that a model may not know, by the words that name one in a refusal: it is asked again without.
@@ -24,9 +24,10 @@ def request(model: dict, context: dict, talk: list[dict], without: set[str]) -> 
     for entry in talk:
         messages += spoken(entry)
     # OpenAI's newer models take only the long name, many others only the short one.
-    limits = ["max_tokens", "max_completion_tokens"][:: -1 if model["service"] == "openai" else 1]
-    limits = [name for name in limits if name not in without]
+    names = ["max_tokens", "max_completion_tokens"][:: -1 if model["service"] == "openai" else 1]
+    limits = [name for name in names if name not in without]
     body: dict = {"model": model["model"], "messages": messages, "stream": True}
+    body["stream_options"] = {"include_usage": True}
     if limits:
         body[limits[0]] = model["max_output"]
     if context["tools"]:
@@ -34,7 +35,6 @@ def request(model: dict, context: dict, talk: list[dict], without: set[str]) -> 
         body["tools"] = [{"type": "function", "function": tool} for tool in tools]
     if model.get("effort"):
         body["reasoning_effort"] = model["effort"]
-    body["stream_options"] = {"include_usage": True}
     return {name: value for name, value in body.items() if name not in without}
 
 
@@ -53,13 +53,14 @@ def spoken(entry: dict) -> list[dict]:
 
 class Answer(Reply):
     def take(self, event: dict) -> None:
-        """One chunk. Raises Failure for an error in mid-stream."""
+        """One chunk, or a whole answer of a server that does not stream. Raises Failure for an error in mid-stream."""
         if event.get("error"):
             raise failure_of(0, event)
+        self.whole = self.whole or "done" in event
         self.report(event.get("usage"))
         for choice in (event.get("choices") or ())[:1]:
-            delta = choice.get("delta") or {}
-            self.texts += [str(delta[name]) for name in ("content", "refusal") if delta.get(name)]
+            delta = choice.get("delta") or choice.get("message") or {}
+            self.texts += [text_of(delta.get(name)) for name in ("content", "refusal")]
             for call in delta.get("tool_calls") or ():
                 self._call(call)
             if choice.get("finish_reason"):
@@ -75,7 +76,7 @@ class Answer(Reply):
             last = [f"{index} {id or ''}", "", ""]
             self.calls.append(last)
         last[1] = last[1] or str(function.get("name") or "")
-        last[2] += str(function.get("arguments") or "")
+        last[2] += raw_of(function.get("arguments"))
 
     def usage(self) -> tuple[int, int, int]:
         """(input with what was cached, output, cached)"""

@@ -15,10 +15,11 @@ import threading
 import time
 from contextlib import suppress
 
+from agent.calls import as_json
 from agent.engines import foreign
 from agent.engines.claude_stream import Stream
 from agent.processes import kill_group
-from agent.turn import Answer
+from agent.turn import Answer, GivenUp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Engine:
         os.kill(self._process.pid, signal.SIGCONT)
         self._processes.lend(self._process.pid, turn.id)
         while line := self.lines.next(0):  # what it said between turns is nobody's
-            self.deny(foreign.event_of(line))
+            self.deny(as_json(line) or {})
         return line is not None
 
     def pause(self) -> None:
@@ -169,7 +170,7 @@ def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
         try:
             engine = start(turn, key, id or new_id())
         except (FileNotFoundError, PermissionError):
-            return Answer(error=MISSING.format(command(turn)[0]))
+            raise GivenUp(MISSING.format(command(turn)[0])) from None
     try:
         answer = converse(turn, engine, poster, prompt)
     except BaseException:
@@ -296,7 +297,7 @@ def session_rows(messages: list[dict[str, Any]], id: str, directory: str) -> lis
         elif role == "assistant":
             content = [{"type": "text", "text": text}] if text.strip() else []
             for call in message.get("tool_calls") or ():
-                given = foreign.event_of(call["function"]["arguments"].encode())
+                given = as_json(call["function"]["arguments"].encode()) or {}
                 content.append({"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": given})
         if not content:
             continue
@@ -331,7 +332,7 @@ def converse(turn: Turn, engine: Engine, poster: foreign.Poster, prompt: str) ->
     try:
         engine.send({"type": "user", "message": {"role": "user", "content": prompt}})
         for line in foreign.lines_of(turn, engine.lines, poster):
-            if (answer := stream.take(foreign.event_of(line))) is not None:
+            if (answer := stream.take(as_json(line) or {})) is not None:
                 return answer
     except BrokenPipeError:
         pass

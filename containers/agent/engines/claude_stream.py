@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent import protocol
+from agent.calls import count
 from agent.turn import Answer
 
 TYPE_CHECKING = False
@@ -90,15 +91,16 @@ class Stream:
         """`is_error` counts; `subtype` says "success" for a failed run too."""
         counts = event.get("usage") or {}
         usage = {
-            "input": count(counts, "input_tokens") + count(counts, "cache_creation_input_tokens"),
-            "output": count(counts, "output_tokens"),
-            "cached": count(counts, "cache_read_input_tokens"),
+            "input": count(counts.get("input_tokens")) + count(counts.get("cache_creation_input_tokens")),
+            "output": count(counts.get("output_tokens")),
+            "cached": count(counts.get("cache_read_input_tokens")),
         }
         more = {"model": self.model, "usage": usage if any(usage.values()) else None}
         text = protocol.hidden(str(event.get("result") or ""))
         if event.get("is_error"):
             said = text or "; ".join(map(str, event.get("errors") or ())) or str(event.get("subtype"))
-            return Answer(error=f"Claude Code could not answer: {said[:3000]}", **more)
+            why = f"Claude Code could not answer: {said[:3000]}"  # it tried again by itself
+            return Answer(error=why, stop_reason=protocol.GIVEN_UP, **more)
         if not text.strip():
             return Answer(error="Claude Code ended without an answer.", **more)
         return Answer(text, **more)
@@ -109,8 +111,3 @@ def text_of(content: Any) -> str:
     if isinstance(content, list):
         return "\n".join(block.get("text") or f"[{block.get('type')}]" for block in content if isinstance(block, dict))
     return content if isinstance(content, str) else ""
-
-
-def count(counts: dict[str, Any], name: str) -> int:
-    value = counts.get(name)
-    return value if type(value) is int and value >= 0 else 0

@@ -19,15 +19,20 @@ GO_ON = "[Go on.]"
 
 
 def conversation(turn: Turn) -> list[dict]:
-    """Entries {role: "user", results: {id: text}, texts} and {role: "assistant", text, calls: [(id, name, raw)]}.
-    A wake comes before the step that it joined."""
-    messages, waiting = list(turn.context["history"]), sorted(turn.wakes, key=lambda wake: wake["joined"])
+    """Entries {role: "user", results: {id: text}, texts} and {role: "assistant", text, calls: [(id, name, raw)]}."""
+    return sound(messages_of(turn))
+
+
+def messages_of(turn: Turn) -> list[dict]:
+    """The history, the wakes and the steps as they stand; a wake comes before the step that it joined."""
+    messages = list(turn.context.get("history") or ())
+    waiting = sorted(turn.wakes, key=lambda wake: wake.get("joined", 0))
     for number, step in enumerate([*turn.steps, None]):
-        while waiting and (step is None or waiting[0]["joined"] <= number):
-            messages.append({"role": "user", "content": waiting.pop(0)["text"]})
+        while waiting and (step is None or waiting[0].get("joined", 0) <= number):
+            messages.append({"role": "user", "content": waiting.pop(0).get("text", "")})
         if step is not None:
             messages.append(step)
-    return sound(messages)
+    return messages
 
 
 def sound(messages: list) -> list[dict]:

@@ -15,6 +15,7 @@ import threading
 from contextlib import suppress
 
 from agent import protocol
+from agent.calls import as_json, count, text_of
 from agent.engines import foreign
 from agent.processes import kill_group
 from agent.turn import Answer, cut_text
@@ -131,11 +132,11 @@ class Run:
         for line in foreign.lines_of(self._turn, lines, self._poster):
             self._size += len(line)
             if kind == "stream-json":
-                self._event(foreign.event_of(line))
+                self._event(as_json(line) or {})
             elif len(kept) < OUTPUT_BYTES:
                 kept += line
         if kind == "json":
-            self._event(foreign.event_of(bytes(kept[kept.find(b"{") :])))
+            self._event(as_json(bytes(kept[kept.find(b"{") :])) or {})
         elif kind == "plain":
             self.said = kept.decode("utf-8", "backslashreplace").strip()
 
@@ -164,22 +165,23 @@ class Run:
         text = protocol.hidden(self.said.strip())
         said = protocol.hidden("; ".join(filter(None, [*self._errors, errors])))
         if code < 0:
-            return self._failed(f"was ended by {signal.Signals(-code).name}", said)
+            return self._failed(f"was ended by {signal.Signals(-code).name}", said, stop_reason="end")
         if (code or not text) and (block := self._block(f"{said}\n{text}")):
             what = f"was stopped by its own permission rules ({block}), which [engines.{self._name}] can change"
             return self._failed(what, said)
         if code:
             return self._failed(f"ended with exit code {code}", said or text)
         if not text:
-            return self._failed("ended without an answer", said)
+            return self._failed("ended without an answer", said, stop_reason="end")
         return Answer(text, **self._more())
 
     def _block(self, said: str) -> str | None:
         words = [*_BLOCKS, *(self._entry.get("blocked") or ())]
         return next((word for word in words if word.lower() in said.lower()), None)
 
-    def _failed(self, what: str, said: str = "") -> Answer:
-        return Answer(error=f"{self._name} {what}" + (f": {cut_text(said)[-800:]}" if said else "."), **self._more())
+    def _failed(self, what: str, said: str = "", stop_reason: str = protocol.GIVEN_UP) -> Answer:
+        error = f"{self._name} {what}" + (f": {cut_text(said)[-800:]}" if said else ".")
+        return Answer(error=error, stop_reason=stop_reason, **self._more())
 
     def _more(self) -> dict[str, Any]:
         """Model and usage; where the program does not say what it used, an estimate that is marked as one."""
@@ -233,22 +235,10 @@ def at(value: Any, path: str) -> Any:
     return value
 
 
-def text_of(value: Any) -> str:
-    """A text, the texts of a list of blocks, or whatever else as JSON."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict) and isinstance(value.get("content"), (str, list)):
-        return text_of(value["content"])
-    if isinstance(value, list) and all(isinstance(block, dict) for block in value):
-        return "\n".join(block["text"] for block in value if isinstance(block.get("text"), str))
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
 def counts_of(usage: dict[str, Any]) -> list[int]:
     """Input, output and cached tokens, whatever they are called."""
 
     def first(names: tuple[str, ...]) -> int:
-        values = (at(usage, name) for name in names)
-        return next((value for value in values if type(value) is int and 0 <= value < 1 << 40), 0)
+        return next(filter(None, (count(at(usage, name)) for name in names)), 0)
 
     return [first(_INPUT), first(_OUTPUT), first(_CACHED)]

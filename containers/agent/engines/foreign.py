@@ -15,7 +15,8 @@ import time
 from contextlib import suppress
 
 from agent import protocol
-from agent.calls import as_step
+from agent.calls import as_json, as_step
+from agent.engines.conversation import messages_of
 from agent.tools.output import Output
 from agent.turn import GivenUp, cut_text
 
@@ -177,15 +178,6 @@ def lines_of(turn: Turn, lines: Lines, poster: Poster) -> Iterator[bytes]:
             poster.tell(at_once=False)
 
 
-def event_of(line: bytes) -> dict[str, Any]:
-    """A line as the JSON object that it is, else {}."""
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return event if isinstance(event, dict) else {}
-
-
 # ---- a conversation
 
 
@@ -197,12 +189,7 @@ def asked(turn: Turn) -> str:
 def whole(turn: Turn) -> list[Message]:
     """The conversation with this turn in it: history, wakes where they joined, and the steps so far; every call has a
     result."""
-    messages = [*turn.context.get("history", ())]
-    for n, step in enumerate([None, *turn.steps]):
-        messages += [step] if step else []
-        messages += [
-            {"role": "user", "content": wake.get("text", "")} for wake in turn.wakes if wake.get("joined", 0) == n
-        ]
+    messages = messages_of(turn)
     answered = {message.get("tool_call_id") for message in messages}
     sound = []
     for message in messages:
@@ -252,10 +239,11 @@ def recall(path: str, same: str) -> str | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            known = event_of(file.read(_REMEMBERED_BYTES)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else {}
+            known = as_json(file.read(_REMEMBERED_BYTES)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
         os.unlink(path)
     except OSError:
         return None
+    known = known or {}
     id = known.get("id")
     return id if known.get("digest") == same and isinstance(id, str) and re.fullmatch(r"[\w.:-]{1,200}", id) else None
 

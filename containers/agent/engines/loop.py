@@ -5,7 +5,6 @@ of the turn's models. What a provider says about an error reaches no chat: a sen
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import closing
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 BATCH_S = 0.1  # a host call for what was said, at most so often
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 _DIALECTS: dict[str, Any] = {"messages": messages, "chat": chat}
-_PASSING = ("no_turn", "starting")  # what a daemon that has just restarted says
 _BROKE = ("insufficient_quota", "billing", "credit balance")
 _FULL = ("too long", "context length", "context_length", "context window")
 _WORDS = (  # of the providers, and what they mean
@@ -36,7 +34,7 @@ _WORDS = (  # of the providers, and what they mean
 )
 _FAILED = {
     0: "The connection to {service} broke off again and again before {model} had answered",
-    401: "{service} did not accept the credential; clawd gateway services shows it",
+    401: "{service} did not accept the credential that [services.{service}] in config.toml names",
     403: "{service} does not let this credential use {model}",
     404: "{service} does not know the model {model}",
     413: "The conversation is larger than {service} takes; /new starts another",
@@ -57,7 +55,7 @@ def respond(turn: Turn) -> Answer:
             turn.round("", [])
         return converse(turn, model)
     except GivenUp as reason:
-        return model.answer(error=str(reason))
+        return model.answer(error=str(reason), stop_reason=protocol.GIVEN_UP)
 
 
 def converse(turn: Turn, model: Model) -> Answer:
@@ -142,7 +140,7 @@ class Model:
     def _once(self) -> Reply:
         turn, dialect = self._turn, _DIALECTS[self.current["dialect"]]
         body = dialect.request(self.current, turn.context, conversation(turn), self._without)
-        data = json.dumps(protocol.clean(body), ensure_ascii=False, separators=(",", ":")).encode()
+        data = protocol.packed(body)
         reply, last = dialect.Answer(), time.monotonic()
         try:
             with closing(events(turn, self.current["path"], dialect.HEADERS, data)) as coming:
@@ -175,7 +173,8 @@ class Model:
 
 def passing(failure: Failure) -> bool:
     """Whether the same call may succeed later."""
-    return failure.status in (0, 408, 429) or failure.status >= 500 or failure.rule in _PASSING
+    by_status = failure.status in (0, 408, 429) or failure.status >= 500
+    return failure.rule in protocol.PASSING if failure.rule else by_status
 
 
 def exhausted(failure: Failure) -> bool:

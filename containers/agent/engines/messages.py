@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.calls import arguments_of
-from agent.engines.stream import Reply, count, failure_of
+from agent.calls import arguments_of, count, raw_of
+from agent.engines.stream import Reply, failure_of
 
 HEADERS = {"anthropic-version": "2023-06-01"}
 # Parameters that a model may not know, by the words that name one in a refusal: it is asked again without.
@@ -50,7 +50,7 @@ class Answer(Reply):
         if kind == "message_start":
             self.report(part.get("usage"))
         elif kind == "content_block_start" and part.get("type") == "tool_use":
-            self.calls.append([str(event.get("index")), str(part.get("name") or ""), ""])
+            self.calls.append([str(event.get("index")), str(part.get("name") or ""), raw_of(part.get("input") or "")])
         elif kind == "content_block_start" and part.get("type") == "text" or part.get("type") == "text_delta":
             self.texts.append(str(part.get("text") or ""))
         elif kind == "content_block_delta" and part.get("type") == "input_json_delta":
@@ -61,8 +61,11 @@ class Answer(Reply):
             stop = str(part.get("stop_reason"))
             self.stop = _STOPS.get(stop, stop[:40])
             self.report(event.get("usage"))
-        elif kind == "message_stop":
-            self.whole = True
+        elif kind == "message":  # of a server that does not stream
+            for index, block in enumerate(event.get("content") or ()):
+                self.take({"type": "content_block_start", "index": index, "content_block": block})
+            self.take({**event, "type": "message_delta", "delta": event})
+        self.whole = self.whole or kind in ("message", "message_stop")
 
     def usage(self) -> tuple[int, int, int]:
         """(input with what was cached, output, cached)"""

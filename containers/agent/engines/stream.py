@@ -3,11 +3,11 @@ and what can go wrong. The gateway is at the other end; a cut stream is a failur
 
 from __future__ import annotations
 
-import http.client
-import json
 import re
-import socket
-from contextlib import suppress
+
+from agent import protocol
+from agent.calls import as_json
+from agent.wire import post
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,13 +36,14 @@ class Failure(Exception):
         self.status, self.kind, self.message, self.rule, self.after = status, kind, message, rule, after
 
 
-def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
-    """What an error body (or the error event of a stream: status 0) says."""
+def failure_of(status: int, said: Any, headers: Any = None) -> Failure:
+    """What an error body (or a stream's error event: status 0) says. That it is the gateway's, a header says."""
     said = said if isinstance(said, dict) else {}
+    after, rule = ((headers or {}).get(name) for name in ("retry-after", protocol.RULE.lower()))
     seconds = float(after) if after and re.fullmatch(r"\d{1,9}(\.\d*)?", after) else None
-    if isinstance(said.get("rule"), str):
-        message = " ".join(str(part) for part in (said.get("message"), said.get("hint")) if part)
-        return Failure(status, said["rule"], message, said["rule"], seconds)
+    if rule:
+        message = str(said.get("message")) + (f" ({said['hint']})" if said.get("hint") else "")
+        return Failure(status, rule, message, rule, seconds)
     error = said.get("error")
     error = error if isinstance(error, dict) else {"message": error}
     code = error.get("code")
@@ -54,54 +55,58 @@ def failure_of(status: int, said: Any, after: str | None = None) -> Failure:
 
 
 def events(turn: Turn, path: str, headers: dict[str, str], body: bytes) -> Iterator[Any]:
-    """POST; gives each event of the stream, a JSON object. Raises Away, Failure, GivenUp and Stopped."""
-    connection, opened = http.client.HTTPConnection("clawd"), socket.socket(socket.AF_UNIX)
+    """POST; gives each event of the stream, or the answer that is none. Raises Away, Failure, GivenUp and Stopped."""
     try:
-        opened.connect(turn.place.socket)
+        opened = turn.place.connections.take()
     except OSError as error:
-        opened.close()
         raise Away from error
-    connection.sock = opened
     common = {"content-type": "application/json", "accept": "text/event-stream"}
     ours = {"authorization": f"Bearer {turn.place.token}", "x-clawd-session": str(turn.context["session"])}
+    answer = None
     turn.opened(opened)
     try:
         opened.settimeout(max(0.1, min(IDLE_S, turn.left())))
-        with suppress(BrokenPipeError, ConnectionResetError):  # it may have been answered before it was read
-            connection.request("POST", path, body, {**common, **ours, **headers})
-        response = connection.getresponse()
-        if response.status != 200:
-            raise failure_of(response.status, as_json(response.read(1 << 16)), response.getheader("retry-after"))
-        parser, size = Events(), 0
-        while True:
-            data = response.read1(1 << 16)
-            size += len(data)
-            if not data or size > _MOST:
+        answer = post(opened, path, {**common, **ours, **headers}, body)
+        if answer.status != 200:
+            raise failure_of(answer.status, as_json(answer.start(1 << 16)), answer.headers)
+        parser, whole = Events(), bytearray()
+        for data in answer.pieces():
+            whole += data
+            if len(whole) > _MOST:
                 return
             for text in parser.feed(data):
-                if (event := as_json(text)) is not None:
-                    yield event
-                elif text.strip() != b"[DONE]":
+                event = {"done": True} if text.strip() == b"[DONE]" else as_json(text)
+                if event is None:
                     raise Failure(0, "malformed")
+                yield event
             turn.within_limits()
-    except (OSError, http.client.HTTPException) as error:
+        if (event := as_json(whole)) is not None:
+            yield event
+    except (OSError, ValueError) as error:
         turn.within_limits()
         raise Failure(0, "cut") from error
     finally:
         turn.closed(opened)
-        connection.close()
+        if answer is not None and answer.whole:
+            turn.place.connections.keep(opened)
+        else:
+            opened.close()
 
 
 class Events:
     """Server-sent events, however their bytes are split; only their data."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of the events that are whole now."""
-        *lines, self._rest = _LINE.split(self._rest + data)
+        looked = len(self._rest) - 1  # at all but a carriage return that may be half of a line's end
+        self._rest += data
+        if not _LINE.search(self._rest, max(0, looked)):  # a line of megabytes is not looked at with each piece of it
+            return []
+        *lines, self._rest = _LINE.split(self._rest)
         found = []
         for line in lines:
             name, _, value = line.partition(b":")
@@ -136,18 +141,3 @@ class Reply:
         """The tools that it calls. No arguments are an object, unless the answer was cut off before they came."""
         none = "" if self.stop == "max_tokens" else "{}"
         return [(name, arguments.strip() or none) for _, name, arguments in self.calls]
-
-
-def as_json(data: bytes) -> Any:
-    """A JSON object, or None."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def count(value: Any) -> int:
-    """A number of tokens as a provider reports it; what cannot be one is 0."""
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1e9
-    return int(value) if good else 0

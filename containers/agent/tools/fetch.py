@@ -95,17 +95,19 @@ def tunnel(connection: socket.socket, authority: str, road: Road) -> None:
     answer.begin()
     if answer.status != 200:
         answer.length = _PIECE if answer.length is None else answer.length
-        raise Failed(refusal(answer.status, answer.read(_PIECE)) or f"the gateway answered {answer.status}")
+        raise Failed(refusal(answer, answer.read(_PIECE)) or f"the gateway answered {answer.status}")
 
 
-def refusal(status: int, body: bytes) -> str | None:
+def refusal(answer: http.client.HTTPResponse, body: bytes) -> str | None:
     """What the gateway says of a request that it did not let through; None when this is some other answer."""
+    if not (rule := answer.getheader("X-Clawd-Rule")):
+        return None
     try:
         said = json.loads(body)
-        rule, message, hint = said["rule"], said["message"], said["hint"]
+        message, hint = said["message"], said["hint"]
     except (ValueError, KeyError, TypeError):
         return None
-    return f"the gateway refused it ({status} {rule}): {message}{f' {hint}' if hint else ''}"
+    return f"the gateway refused it ({answer.status} {rule}): {message}{f' {hint}' if hint else ''}"
 
 
 def fetch(
@@ -146,7 +148,7 @@ def show(answer: http.client.HTTPResponse, url: str, method: str) -> None:
     page = kind in ("text/html", "application/xhtml+xml")
     # A stream is said as it comes; a page is looked at for its charset, a refusal is read whole.
     first = answer.read(_PIECE) if page or answer.status >= 400 else answer.read1(_PIECE)
-    if answer.status >= 400 and (refused := refusal(answer.status, first)):
+    if answer.status >= 400 and (refused := refusal(answer, first)):
         after = answer.headers.get("Retry-After")
         raise Failed(refused + (f" Try again in {after} s." if after else ""))
     length = answer.headers.get("Content-Length")

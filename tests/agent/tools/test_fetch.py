@@ -157,14 +157,17 @@ def test_nobody_outside_leads_into_the_sandbox(bench: Bench, gateway: Upstream, 
 @pytest.mark.parametrize("url", ["https://x.test/", "https://[2001:db8::1]/", "http://x.test/", "/svc/x/y"])
 def test_a_refusal_is_told_with_what_can_be_done(bench: Bench, gateway: Upstream, url: str) -> None:
     body = b'{"schema": 1, "error": "not_granted", "rule": "not_granted", "message": "It is not granted.", "hint": %s}'
-    gateway.script = answer(body % b'"Add it to grants."', 403)
+    ours = [("X-Clawd-Rule", "not_granted")]
+    gateway.script = answer(body % b'"Add it to grants."', 403, ours)
     refused = "[the gateway refused it (403 not_granted): It is not granted."
     assert bench("fetch", url=url) == f"{refused} Add it to grants.]"
-    gateway.script = answer(body % b"null", 403)
+    gateway.script = answer(body % b"null", 403, ours)
     assert bench("fetch", url=url) == f"{refused}]"
     target = gateway.requests[-1]
     assert target.method == ("CONNECT" if url.startswith("https") else "GET")
     assert (target.values("proxy-authorization") == [BASIC]) == ("svc" not in url)
+    gateway.script = answer(body % b"null", 403)  # an upstream that only says so
+    assert "refused it" not in bench("fetch", url=url)
     gateway.script = answer(b"<html>", 502)
     said = bench("fetch", url=url)
     if url.startswith("https"):
