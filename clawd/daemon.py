@@ -182,7 +182,7 @@ class Daemon:
         )
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon)
-        self.books = Books(ledger, clock, lambda: self.config.current, self.config.for_group)
+        self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.composer = Composer(
             home,
@@ -207,7 +207,6 @@ class Daemon:
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
-            settings=self._settings,
             wall_seconds=self.config.wall_seconds,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
@@ -307,12 +306,6 @@ class Daemon:
         return await self.executor.execute(
             group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
         )
-
-    def _wall_seconds(self, group: str) -> float:
-        try:
-            return self.config.for_group(group).limits.wall_minutes * 60
-        except ConfigError:  # leases are watched all the same
-            return self.config.current.limits.wall_minutes * 60
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""

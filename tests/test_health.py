@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from clawd.commands.looking import config_check
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.home import Home
 from clawd.errors import LedgerNewer, StorageError
@@ -372,6 +373,15 @@ def test_what_groups_ask_for_of_the_host_is_looked_at(
     with file.open("a") as more:
         more.write(f'[[roots]]\npath = "{home.root.parent}/me"\nmode = "ro"\nwhy = "all of it"\n')
     assert any("cannot be shown as a whole" in message for _, message in told(home, "mounts"))
+
+
+def test_a_model_that_cannot_be_reached_is_said(home: Home) -> None:
+    assert told(home, "models") == []
+    home.group("main").config_file.write_text('[model]\nengine = "exec"\nagent = "nope"\n')
+    [(level, message)] = told(home, "models")
+    assert level == "error" and "there is no [engines.nope]; there are claude-code, codex" in message
+    [wrong] = config_check(home, None)["errors"]
+    assert wrong["where"] == "group main [model]" and wrong["what"] in message
 
 
 def test_grants_are_held_against_what_is_there(home: Home, tmp_path: Path) -> None:

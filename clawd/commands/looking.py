@@ -14,6 +14,7 @@ from clawd import __version__
 from clawd.clock import rfc3339
 from clawd.config.home import Home, group_folders
 from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged
+from clawd.config.models import command_of
 from clawd.config.presets import services
 from clawd.errors import ConfigError, NotFound
 from clawd.ledger import groups as group_rows
@@ -185,7 +186,16 @@ def sessions(home: Home, group: str | None) -> list[Shown]:
 
 def config_check(home: Home, file: Path | None) -> Shown:
     """Whether a config.toml or group.toml is valid, or without one all of a home's, and every finding if not."""
-    return check_home(home) if file is None else check_file(file)
+    if file is not None:
+        return check_file(file)
+    found = check_home(home)
+    for group in group_folders(home) if found["ok"] else ():
+        try:
+            config = load_config(home, dict(os.environ))
+            command_of(config, merged(config, load_group(home, group)).model)
+        except ConfigError as error:
+            found["errors"].append({"where": f"group {group} [model]", "what": error.message, "hint": error.hint or ""})
+    return {**found, "ok": not found["errors"]}
 
 
 def session_file(home: Home, id: str) -> Path:

@@ -127,6 +127,8 @@ class Composer:
         new = [each for each in refused if each not in self._refused.get(row["grp"], ())]
         self._refused[row["grp"]] = set(refused)
         limits = limits_of(settings.limits)
+        taken = claim.steps[: row["base_steps"]]  # over from the turn that is tried again: they are not counted
+        limits["steps"] += sum(step["role"] == "assistant" for step in taken)
         return Offer(row["id"], claim.attempt, claim.steps, wakes, context, limits), new
 
     def chosen(self, group: str, choice: str | None) -> Effective:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -27,6 +28,7 @@ class Part:
         return -(-self.bytes // _BYTES_A_TOKEN)
 
 
+@cache
 def prompt(name: str) -> str:
     """A prompt that ships, `prompts/<name>.md`."""
     return (resources.files("clawd.context") / "prompts" / f"{name}.md").read_text("utf-8").rstrip("\n")

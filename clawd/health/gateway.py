@@ -1,5 +1,5 @@
-"""What the doctor looks at in the services: grants of nothing, keys that are not there, an open web beside what is
-private."""
+"""What the doctor looks at in the services: grants of nothing, keys that are not there, models that cannot be reached,
+an open web beside what is private."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from clawd.config.begin import untouched
 from clawd.config.home import Home, group_folders
 from clawd.config.load import load_config, load_group, merged, nearest
+from clawd.config.models import models
 from clawd.config.schema import Config
 from clawd.errors import ClawdError
 from clawd.gateway import policy
@@ -38,7 +39,8 @@ def _group(home: Home, config: Config, group: str) -> Iterator[Finding]:
     file = shlex.quote(str(home.group(group).config_file))
     try:
         own = load_group(home, group)
-        grants = policy.grants(config, merged(config, own), group)
+        settings = merged(config, own)
+        grants = policy.grants(config, settings, group)
     except ClawdError as error:
         yield finding("services", "error", error.message, f"clawd config check {file}")
         return
@@ -46,6 +48,11 @@ def _group(home: Home, config: Config, group: str) -> Iterator[Finding]:
         meant = nearest(name, grants.known)
         message = f"group {group} is granted {name}, and there is no such service" + (f": {meant}" if meant else "")
         yield finding("services", "error", message, f"edit {file}")
+    try:
+        for sentence in models(config, group, settings)[1]:
+            yield finding("models", "warn", f"group {group}: {sentence}")
+    except ClawdError as error:
+        yield finding("models", "error", f"group {group} has nobody who could answer: {error.message}", f"edit {file}")
     for service in grants.granted.values():
         yield from _service(home, group, service)
     if open_web := [name for name, service in grants.granted.items() if ("*", None) in service.hosts]:

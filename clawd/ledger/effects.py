@@ -81,9 +81,10 @@ def addresses(tx: Transaction, effect: Effect) -> list[Address]:
 
 
 def _next(tx: Transaction, lease: Lease, tool: str, digest: str) -> int:
-    """Which of the equal calls one without a number is."""
+    """Which of the equal calls one without a number is: the one after the last that this attempt was told of."""
     row = tx.one(
-        "SELECT COUNT(*) AS n FROM effect WHERE turn = ? AND tool = ? AND arguments = ? AND attempt = ?",
+        "SELECT COALESCE(MAX(nth) + 1, 0) AS n FROM effect"
+        " WHERE turn = ? AND tool = ? AND arguments = ? AND attempt = ?",
         lease.turn,
         tool,
         digest,

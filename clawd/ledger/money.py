@@ -183,6 +183,13 @@ def usage(tx: Transaction, by: str, where: dict[str, str] | None = None) -> list
     return [dict(row) for row in rows]
 
 
+def reasons_held(tx: Transaction) -> list[str]:
+    """Why turns are held."""
+    return [
+        row["held"] for row in tx.all("SELECT DISTINCT held FROM turn WHERE state = 'held' AND recorded_at IS NULL")
+    ]
+
+
 def last_calls(tx: Transaction, group: str, count: int) -> list[str]:
     """When a group's newest calls were made, the newest first."""
     return [

@@ -6,12 +6,11 @@ is in memory here can be lost at any moment; the ledger holds who claimed what.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
@@ -28,6 +27,7 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.model import GIVEN_UP, Control, Effect, Final, Lease, Offer
 from clawd.signals import News, Signals
+from clawd.tasks import Whole
 from clawd.trust import lowest
 from clawd.turns import leases
 from clawd.turns.desk import ToolCall
@@ -37,9 +37,9 @@ from clawd.turns.leases import LiveTurn
 from clawd.turns.road import new_token, token_hash
 from clawd.turns.run import Run
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+_TOLD = {"delta": ("text",), "tool": ("name", "phase")}  # of events, by their kind
 MAX_FILES_BYTES = 100 << 20  # of one answer, all together
 
 
@@ -65,7 +65,7 @@ class Counter:
         self._composer, self._blobs = composer, blobs
         self._text_limit, self._parallel = text_limit, parallel
         self._jobs, self._followups = jobs, followups
-        self._doing: set[asyncio.Task[Any]] = set()
+        self._whole = Whole()
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
@@ -84,18 +84,6 @@ class Counter:
             raise LeaseLost(f"turn {lease.turn} is not held by attempt {lease.attempt} of this run")
         live.heard, live.confirmed = self._clock.monotonic(), True
         return run, live
-
-    async def _whole(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Carry this to its end even if the connection that asked for it drops meanwhile: what was committed must be
-        known here too."""
-        task = asyncio.ensure_future(doing)
-        self._doing.add(task)
-        task.add_done_callback(self._doing.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_unheard)
-            raise
 
     async def hello(self, run: str, pid: int, start: int) -> dict[str, Any]:
         found, token, parallel = self._run(run), new_token(), self._parallel()
@@ -181,8 +169,7 @@ class Counter:
             if not await self._dispatcher.awake(run):
                 return None
             await self._dispatcher.spending.stops(run.group)
-            engine = self._composer.engine(run.group)
-            within = run.spec.within
+            engine, within = self._composer.engine(run.group), run.spec.within
             claim = await self._ledger.do(
                 lambda tx: turns.claim(tx, run.id, run.group, worker, self._now(), engine, within)
             )
@@ -251,13 +238,8 @@ class Counter:
             self._signals.emit(News("trouble", group=row["grp"], data={"what": sentence}))
             return
         to, limit = Address.of(row), self._text_limit(row["channel"])
-
-        def say(tx: Transaction) -> None:
-            deliveries.enqueue(
-                tx, to, session=row["session"], kind="notice", text=sentence, now=self._now(), limit=limit
-            )
-
-        await self._ledger.insist(say)
+        what: dict[str, Any] = {"session": row["session"], "kind": "notice", "text": sentence, "now": self._now()}
+        await self._ledger.insist(lambda tx: deliveries.enqueue(tx, to, limit=limit, **what))
         self._dispatcher.deliver(to)
 
     async def notice(self, turn: int, sentence: str) -> None:
@@ -324,17 +306,10 @@ class Counter:
     async def events(self, lease: Lease, events: list[dict[str, Any]]) -> None:
         run, live = self._live(lease)
         for event in events:
-            kind = event.get("type")
-            if kind == "delta":
-                data = {"turn": live.turn, "text": str(event.get("text", ""))}
-                self._signals.emit(News("delta", run.group, live.session, data))
-            elif kind == "tool":
-                data = {
-                    "turn": live.turn,
-                    "name": str(event.get("name", "")),
-                    "phase": str(event.get("phase", "")),
-                }
-                self._signals.emit(News("tool", run.group, live.session, data))
+            kind = str(event.get("type"))
+            if (told := _TOLD.get(kind)) is not None:
+                data = {"turn": live.turn, **{name: str(event.get(name, "")) for name in told}}
+                self._signals.emit(News(kind, run.group, live.session, data))
 
     async def effect_result(self, call: ToolCall) -> Effect | None:
         self._live(call.lease)
@@ -425,10 +400,3 @@ class Counter:
             self._dispatcher.wake(run.group)
         if run.ending and not run.busy:
             run.look_again()
-
-
-def _unheard(task: asyncio.Task[Any]) -> None:
-    """What nobody waits for any more has ended: its failure is logged here, or nowhere. A run that is over is none."""
-    error = None if task.cancelled() else task.exception()
-    if error is not None and not isinstance(error, LeaseLost):
-        log.error("what was asked over a connection that dropped failed", exc_info=error)

@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 
 from clawd.clock import Clock, rfc3339
-from clawd.config.group import Effective
 from clawd.errors import ClawdError, SandboxUnavailable
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -22,7 +21,6 @@ from clawd.locks import KeyedLocks
 from clawd.sandbox.protocol import Exit
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
-from clawd.turns import leases
 from clawd.turns.holds import Holds
 from clawd.turns.reconcile import Reconciler
 from clawd.turns.record import Recorder
@@ -58,8 +56,7 @@ class Dispatcher:
         max_live: Callable[[], int],
         warm_seconds: Callable[[str], float],
         books: Books,
-        settings: Callable[[str], Effective],
-        wall_seconds: Callable[[str], float] = lambda group: leases.WALL_S,
+        wall_seconds: Callable[[str], float],
     ) -> None:
         self._ledger, self._clock, self._signals = ledger, clock, signals
         self._recorder, self._tasks = recorder, tasks
@@ -85,9 +82,7 @@ class Dispatcher:
             ready=lambda group: (run := self.active.get(group)) is not None and run.ready.is_set(),
             unknown=lambda group: group in self.reconciler.unknown,
         )
-        self.spending = Spending(
-            ledger, clock, signals, tasks, books, settings=settings, deliver=deliver, wake=self.wake
-        )
+        self.spending = Spending(ledger, clock, signals, tasks, books, deliver=deliver, wake=self.wake)
 
     @property
     def runs(self) -> Runs:
@@ -130,9 +125,7 @@ class Dispatcher:
         self._decide()
 
     async def _want_unless_spent(self, group: str) -> None:
-        """No sandbox is made only to hear that its model cannot be called."""
-        stopped = await self.spending.stops(group)
-        if not stopped or await self._ledger.insist(lambda tx: turns.next_claimable(tx, group) is not None):
+        if not await self.spending.bars(group):
             self._want(group)
 
     async def ensure(self, group: str) -> Run:

@@ -14,7 +14,7 @@ import anyio
 from clawd.clock import Clock, rfc3339
 from clawd.config.group import Effective
 from clawd.errors import ClawdError
-from clawd.ledger import ends
+from clawd.ledger import ends, turns
 from clawd.ledger.db import Ledger
 from clawd.ledger.deliveries import Address
 from clawd.signals import News, Signals
@@ -38,7 +38,7 @@ class _Held:
 
 
 class Spending:
-    """`settings` gives what holds for a group now; `wake` has it go on. One timer, while anything is held."""
+    """`wake` has a group go on. One timer, while anything is held."""
 
     def __init__(
         self,
@@ -48,12 +48,11 @@ class Spending:
         tasks: Tasks,
         books: Books,
         *,
-        settings: Callable[[str], Effective],
         deliver: Callable[[Address], None],
         wake: Callable[[str], None],
     ) -> None:
         self._ledger, self._clock, self._signals, self._tasks = ledger, clock, signals, tasks
-        self.books, self._settings, self._deliver, self._wake = books, settings, deliver, wake
+        self.books, self._deliver, self._wake = books, deliver, wake
         self._held: dict[str, _Held] = {}
         self._news = anyio.Event()
         self._waiting = False
@@ -103,6 +102,12 @@ class Spending:
         except ClawdError:  # its config is broken, or the disk is full: its next turn tells
             return None
 
+    async def bars(self, group: str) -> bool:
+        """Whether a sandbox would only be made to hear that no model can be called."""
+        return await self.stops(group) and not await self._ledger.insist(
+            lambda tx: turns.next_claimable(tx, group) is not None
+        )
+
     def look(self) -> None:
         """What is reserved or limited may have changed: is there a group that can go on?"""
         if self._held:
@@ -114,7 +119,7 @@ class Spending:
             self.look()
 
     def _keep(self, group: str, spent: BudgetSpent) -> None:
-        self._held[group] = _Held(spent, self._settings(group), self.books.period(group).day)
+        self._held[group] = _Held(spent, self.books.settings(group), self.books.period(group).day)
         self._news.set()
         if not self._waiting:
             self._waiting = True
@@ -122,7 +127,7 @@ class Spending:
 
     def _is_other(self, group: str, held: _Held) -> bool:
         try:
-            return self._settings(group) is not held.settings or self.books.period(group).day != held.day
+            return self.books.settings(group) is not held.settings or self.books.period(group).day != held.day
         except ClawdError:
             return False
 

@@ -35,7 +35,7 @@ class Watch:
         warm_seconds: Callable[[str], float],
         kill: Callable[[Run], Awaitable[None]],
         freeze: Callable[[Run], Awaitable[None]],
-        wall_seconds: Callable[[str], float] = lambda group: leases.WALL_S,
+        wall_seconds: Callable[[str], float],
     ) -> None:
         self._run, self._clock, self._warm_seconds = run, clock, warm_seconds
         self._wall_seconds = wall_seconds

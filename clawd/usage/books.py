@@ -64,13 +64,13 @@ class Rules:
 
 
 class Books:
-    """`settings` gives what holds for a group now; it may raise ConfigError. `freed` is told when a call took less than
-    was reserved."""
+    """`settings` gives what holds for a group now, also by an edit that nobody told us of; it may raise ConfigError.
+    `freed` is told when a call took less than was reserved."""
 
     def __init__(
         self, ledger: Ledger, clock: Clock, config: Callable[[], Config], settings: Callable[[str], Effective]
     ) -> None:
-        self._ledger, self._clock, self._config, self._settings = ledger, clock, config, settings
+        self._ledger, self._clock, self._config, self.settings = ledger, clock, config, settings
         self.freed: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
@@ -125,7 +125,7 @@ class Books:
     # ── what holds ──
 
     def period(self, group: str) -> Period:
-        return period(self._clock.now(), self._settings(group).timezone)
+        return period(self._clock.now(), self.settings(group).timezone)
 
     def price(self, call: Call) -> Price | None:
         return prices.price_of(call.model, self._config().prices) if call.listed else None
@@ -136,11 +136,11 @@ class Books:
         return price.max_output if price is not None else None
 
     def requests_per_minute(self, group: str) -> int | None:
-        return self._settings(group).budget.requests_per_minute
+        return self.settings(group).budget.requests_per_minute
 
     def rules(self, group: str | None, service: str | None = None) -> Rules:
         """What the config limits for a group and a service."""
-        budget = None if group is None else self._settings(group).budget
+        budget = None if group is None else self.settings(group).budget
         table = services(self._config()).get(service) if service else None
         return Rules(group, budget, service, table.limits if table is not None else None)
 
@@ -156,7 +156,7 @@ class Books:
     async def stops(self, group: str) -> BudgetSpent | None:
         """Why no model of the group can be called at all now, not even shortly; None when one can, or when its engine
         needs none."""
-        settings, when = self._settings(group), self.period(group)
+        settings, when = self.settings(group), self.period(group)
         if settings.model.engine not in THINKING:
             return None
         calls = [

@@ -115,13 +115,21 @@ def decide(limits: Iterable[Limit], call: Call, nanos: int | None) -> BudgetSpen
 
 
 def _sentence(limit: Limit, needed: int) -> str:
-    said = f"the budget of {_whose(limit)} is spent: {shown(limit.spent, limit.unit)} of"
-    said += f" {shown(limit.most, limit.unit)} {'today' if limit.span == 'day' else 'this month'}"
+    said = f"the budget of {_whose(limit)} is spent: {shown(limit.spent, limit.unit)} of {_most(limit)}"
     if limit.reserved:
         said += f", and calls under way may take {shown(limit.reserved, limit.unit)}"
     if limit.spent < limit.most:
         said += f", where the next call may take up to {shown(needed, limit.unit)}"
     return f"{said}; it opens again at {limit.opens.isoformat(timespec='seconds')}"
+
+
+def holds(limit: Limit, reason: str) -> bool:
+    """Whether this limit is why a turn is held."""
+    return f"the budget of {_whose(limit)} is spent: " in reason and f" of {_most(limit)}" in reason
+
+
+def _most(limit: Limit) -> str:
+    return f"{shown(limit.most, limit.unit)} {'today' if limit.span == 'day' else 'this month'}"
 
 
 def _whose(limit: Limit) -> str:

@@ -12,7 +12,7 @@ from clawd.ledger import money
 from clawd.ledger.db import Transaction
 from clawd.usage import prices
 from clawd.usage.books import Rules, limits
-from clawd.usage.budgets import Limit, Period, shown
+from clawd.usage.budgets import Limit, Period, holds, shown
 
 Shown = dict[str, Any]
 COLUMNS = {"group": "grp", "session": "session", "service": "service", "day": "day"}
@@ -32,8 +32,9 @@ def _usage(row: Shown) -> Shown:
 
 def budget(tx: Transaction | None, rules: Rules, when: Period, now: datetime) -> list[Shown]:
     """A row for each limit: {group, service|null, period, unit, limit, spent, reserved, opens|null}; `opens` is set
-    while it is spent."""
-    rows = [_budget(limit) for limit in limits(tx, rules, when)]
+    while it is spent, or so nearly that turns wait for it."""
+    held = money.reasons_held(tx) if tx is not None else []
+    rows = [_budget(limit, any(holds(limit, reason) for reason in held)) for limit in limits(tx, rules, when)]
     most = rules.budget.requests_per_minute if rules.budget is not None else None
     if rules.group is not None and most is not None:
         since = now - timedelta(minutes=1)
@@ -45,10 +46,10 @@ def budget(tx: Transaction | None, rules: Rules, when: Period, now: datetime) ->
     return rows
 
 
-def _budget(limit: Limit) -> Shown:
+def _budget(limit: Limit, held: bool) -> Shown:
     scale = money.NANO if limit.unit == "usd" else 1
     most, spent, reserved = limit.most / scale, limit.spent / scale, limit.reserved / scale
-    opens = None if limit.left else limit.opens
+    opens = limit.opens if held or not limit.left else None
     return _row(limit.group or EVERY_GROUP, limit.service, limit.span, limit.unit, most, spent, reserved, opens)
 
 
@@ -112,9 +113,9 @@ def raised(
 
 
 def _period(span: str, when: Period) -> str:
-    if span in ("day", "today"):
+    if span.lower() in ("day", "today"):
         return when.day
-    if span == "month":
+    if span.lower() == "month":
         return when.month
     try:
         if not re.fullmatch(r"\d{4}-\d\d(-\d\d)?", span):

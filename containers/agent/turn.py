@@ -310,7 +310,7 @@ class Turn:
         """How many equal calls came before this one. Raises GivenUp at the third in a row."""
         key = f"{name} {arguments}"
         self._last = (key, self._last[1] + 1 if key == self._last[0] else 1)
-        if self._last[1] == SAME_CALLS:
+        if self._last[1] >= SAME_CALLS and self._at > self._given:  # else it ended a turn that is tried again
             raise GivenUp(f"The agent called {name} {SAME_CALLS} times in a row with the same arguments.")
         self._same[key] = self._same.get(key, -1) + 1
         return self._same[key]

@@ -206,6 +206,11 @@ def test_a_message_that_was_cut_off_leaves_no_calls_and_one_without_a_stream_is_
     ("event", "sentence"),
     [
         ({"subtype": "success", "is_error": True, "result": "API Error: 403"}, "could not answer: API Error: 403"),
+        (
+            {"is_error": True, "result": 'Sorry. API Error: 403 {"rule":"placeholder_misuse","message":"THEIRS"}'},
+            "could not answer: Sorry. API Error: 403 (placeholder_misuse)",
+        ),
+        ({"is_error": True, "result": 'API Error: {"message":"THEIRS"}'}, "could not answer: API Error"),
         ({"subtype": "error_during_execution", "is_error": True, "errors": ["no session"]}, "no session"),
         ({"subtype": "success", "is_error": False, "result": " "}, "ended without an answer"),
     ],
@@ -213,6 +218,7 @@ def test_a_message_that_was_cut_off_leaves_no_calls_and_one_without_a_stream_is_
 def test_what_it_calls_success_may_be_none(event: Message, sentence: str) -> None:
     _, answer = played({"type": "result", **event})
     assert answer is not None and sentence in (answer.error or "") and answer.more["usage"] is None
+    assert "THEIRS" not in (answer.error or "")
 
 
 @pytest.mark.parametrize("engine", [claude_code, exec])

@@ -177,6 +177,7 @@ def test_what_breaks_after_the_answer_was_whole_costs_no_second_one(
         (Reply(status=503), 3, "failed, and stayed so (503 api_error)"),
         (Reply("half of it", words=1, cut=4), 3, "broke off again and again"),
         (Reply("half", error="invalid_request_error"), 1, "refused the request (400 invalid_request_error)"),
+        (Reply(calls=[LS] * 501), 3, "failed, and stayed so (500 too_many_calls)"),
         (refused("budget", "Spent.", "Wait."), 1, "Spent. (Wait.)"),
         (refused("no_grant", "Not granted."), 1, "Not granted."),
         (refused("no_credential", "No key.", status=503), 1, "No key."),
@@ -217,6 +218,14 @@ def test_the_next_model_takes_over(
     assert answer.more["notes"] == {"fallback": [{"from": "first", "to": "second", "why": why}]}
     assert [request.dialect for request in model.requests] == ["messages"] * (tries + 1) + ["chat"]
     assert model.requests[-1].results and stage.said.startswith("It is noon")
+
+
+def test_the_longest_pause_that_is_asked_for_is_made(
+    stage: Rehearsal, model: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LONGEST_PAUSE_S", 0.05)
+    model.add(Reply(status=429, headers={"retry-after": "0.05"}), Reply("noon"))
+    assert stage.respond("hi").text == "noon"
 
 
 def test_models_are_not_changed_for_a_refused_request(stage: Rehearsal, model: Standin) -> None:
@@ -356,6 +365,9 @@ def test_limits(stage: Rehearsal, model: Standin) -> None:
     stage.forget()
     answer = stage.respond("hi")
     assert "bash 3 times in a row" in str(answer.error) and len(stage.steps) == 5
+    count = len(model.requests)
+    answer = stage.respond("hi", steps=list(stage.steps))  # messages retry: asked once more
+    assert "bash 4 times" not in str(answer.error) and len(model.requests) == count + 1
     model.decide = lambda request: Reply("never", hold=True)
     assert "worked for" in str(stage.respond("hi", limits={"wall_s": 0.3}).error)
 

@@ -41,6 +41,7 @@ def test_one_with_a_number_is_keyed_by_content_and_happens_once(desk: Desk) -> N
     lease = claim(desk)
     assert call(desk, lease, {"a": 1, "b": 2}, 1).result == call(desk, lease, {"b": 2, "a": 1}, 1).result == {"ok": 1}
     assert call(desk, lease, {"a": 1, "b": 2}, 2).result == {"ok": 2}
+    assert call(desk, lease, {"a": 1, "b": 2}).result == {"ok": 3}  # comes after them
 
 
 def test_without_a_number_a_lost_answer_is_given_again_and_a_heard_one_is_over(desk: Desk) -> None:

@@ -99,6 +99,7 @@ def test_a_budget_from_its_first_dollar_to_a_raise(home: Ground, model: Standin)
     assert len(model.requests) == asked
     told = [row["text"] for row in home.rows("SELECT text FROM delivery WHERE kind = 'notice' ORDER BY id")]
     assert sum("is kept" in text for text in told) == 2, told
+    assert home.json("budget", "show")[0]["opens"] in said["error"]
     shown = home.answer("/usage")["reply"]
     assert "this session: " in shown and "left today: $1.00 of " in shown, shown
     assert "2 waiting" in home.answer("/status")["reply"]
@@ -109,7 +110,7 @@ def test_a_budget_from_its_first_dollar_to_a_raise(home: Ground, model: Standin)
     assert len(home.messages(state="held")) == 2
     assert home.cli("budget", "raise", "main", "--tokens", "5", "--for", "day").returncode == 1
     assert home.cli("budget", "raise", "main", "--usd", "5", "--for", "2020-01-01").returncode == 2
-    raised = home.json("budget", "raise", "main", "--usd", "500", "--for", "today")
+    raised = home.json("budget", "raise", "main", "--usd", "500", "--for", "DAY")
     assert raised["usd"] == 500.0
     until(lambda: sum(row["turn"] is not None for row in home.messages(state="recorded")) == 4)
     assert len(model.requests) == asked + 2 and home.messages(state="held") == []

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent.engines.foreign import UNANSWERED
 
 from clawd.commands import looking
 from tests import agents
@@ -239,12 +241,25 @@ class TestUnderBubblewrap:
         for name in ("CLAUDE.md", "settings.json"):
             (state / name).write_text('{"hooks": "EVIL-MARK"}')
         (home.layout.group("main").work / "CLAUDE.md").write_text("EVIL-MARK")
-        home.start()
+        home.start("kill@effect")
         model.say("looking", calls=[("Write", {"file_path": "/group/work/a", "content": "a"})])
         model.say("Still.")
         assert home.reply("and now?", "--group", "main") == "Still."
         assert talk(model.requests[-1]).count("the word is KESTREL") == 1
         assert "EVIL-MARK" not in json.dumps(model.requests[-1].body)
+
+        # The daemon and the sandbox end between a message that was sent and the word of it.
+        model.say("telling", calls=[("mcp__clawd__send_message", {"text": "Halfway."}), bash("true")])
+        home.say("keep me posted")
+        assert home.wait() == -signal.SIGKILL
+        until(lambda: not own.claude())
+        model.say("There.", calls=[bash("echo and more")])
+        model.say("Done.")
+        home.start()
+        until(lambda: home.said("main")[-1] == ("assistant", "Done."))
+        told = ("tool", '{"queued": "message"}')
+        assert told in home.said("main")[-7:] and json.dumps(told[1])[1:-1] in talk(model.requests[-1])
+        assert [each for each in home.said("main")[-7:] if "interrupted" in each[1]] == [("tool", UNANSWERED)]
         assert model.problems == []
 
     def test_stop_ends_it_in_mid_tool_and_the_next_turn_goes_on(self, own: Foreign) -> None:
@@ -306,5 +321,6 @@ class TestUnderBubblewrap:
             said = home.answer("hello", "--group", "main", code=1)
         finally:
             model.decide = None
-        assert "Claude Code could not answer" in said["error"] and "not for you" in said["error"]
+        assert "Claude Code could not answer" in said["error"] and "API Error: 401" in said["error"]
+        assert "not for you" not in said["error"]  # a provider's words reach no chat
         assert time.monotonic() - began < 100

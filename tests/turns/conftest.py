@@ -33,6 +33,7 @@ from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.jobs import Jobs
+from clawd.turns.leases import WALL_S
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
@@ -222,7 +223,7 @@ class Ground:
             max_live=lambda: max_live,
             warm_seconds=lambda group: self.warm,
             books=Books(self.ledger, self.clock, lambda: load_config(self.home, {}), self.settings),
-            settings=self.settings,
+            wall_seconds=lambda group: WALL_S,
         )
         self.backend = backend
         backend.started = self._started

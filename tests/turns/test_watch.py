@@ -31,7 +31,9 @@ class Looked:
 
         monkeypatch.setattr(watch, "measure", walk)
         monkeypatch.setattr(watch, "free_bytes", lambda path: self.free)
-        self.watch = Watch(cast(Any, run), self.clock, lambda group: 0.0, cast(Any, None), cast(Any, None))
+        self.watch = Watch(
+            cast(Any, run), self.clock, lambda group: 0.0, cast(Any, None), cast(Any, None), cast(Any, None)
+        )
 
     async def look(self, later: float) -> None:
         self.clock.ahead += later

@@ -140,6 +140,7 @@ _idle = Idle()
 
 
 def respond(turn: Turn) -> Answer:
+    foreign.close(turn)
     poster = foreign.Poster(turn)
     for way in ("kept", "rebuilt", "told"):
         answer = attempt(turn, poster, way)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from agent import protocol
 from agent.calls import count
 from agent.turn import Answer
@@ -99,11 +101,19 @@ class Stream:
         text = protocol.hidden(str(event.get("result") or ""))
         if event.get("is_error"):
             said = text or "; ".join(map(str, event.get("errors") or ())) or str(event.get("subtype"))
-            why = f"Claude Code could not answer: {said[:3000]}"  # it tried again by itself
+            why = f"Claude Code could not answer: {plain(said)[:3000]}"  # it tried again by itself
             return Answer(error=why, stop_reason=protocol.GIVEN_UP, **more)
         if not text.strip():
             return Answer(error="Claude Code ended without an answer.", **more)
         return Answer(text, **more)
+
+
+def plain(said: str) -> str:
+    """Its own words. Of what an API said there is the code alone, and the word that it was a token that we sent."""
+    own, api, theirs = said.partition("API Error")
+    known = re.match(r":?\s*(\d{3}|Connection error|Request timed out)", theirs)
+    sent = " (placeholder_misuse)" * ("placeholder_misuse" in theirs)
+    return own + api + (f": {known[1]}" if known else "") + sent
 
 
 def text_of(content: Any) -> str:

@@ -38,6 +38,7 @@ _BLOCKS = ("permission denied by", "permission requested", "requires approval", 
 
 def respond(turn: Turn) -> Answer:
     entry = turn.context.get("exec") or {}
+    foreign.close(turn)
     poster = foreign.Poster(turn)
     memory = foreign.memory_of(os.path.join(turn.place.work, STATE), f"{entry['name']} {turn.context['session']}")
     history = turn.context.get("history") or []

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     Message = dict[str, Any]
 
+OURS = "mcp__clawd__"  # before the name of a tool of ours, as Claude Code has it
 LINE_BYTES = 32 << 20  # a longer line is no event of anybody
 _REMEMBERED_BYTES = 4096
 _AT_ONCE = 0.1  # seconds between two deliveries of what was said
@@ -181,6 +182,20 @@ def lines_of(turn: Turn, lines: Lines, poster: Poster) -> Iterator[bytes]:
 # ---- a conversation
 
 
+def close(turn: Turn) -> None:
+    """Give each call that an earlier attempt left open its result. Those of our own tools the daemon knows: it does
+    each once, whatever the model would do about it now."""
+    answered = {step.get("tool_call_id") for step in turn.steps}
+    for call in [call for step in turn.steps for call in step.get("tool_calls") or ()]:
+        name, arguments = call["function"]["name"], as_json(call["function"]["arguments"].encode())
+        nth, text = turn.count(name, json.dumps(arguments, sort_keys=True)), UNANSWERED
+        if call["id"] in answered:
+            continue
+        if name.startswith(OURS):
+            text = turn.host_tool(name[len(OURS) :], arguments, nth)
+        turn.post({"role": "tool", "tool_call_id": call["id"], "content": text, "at": turn.now()})
+
+
 def asked(turn: Turn) -> str:
     """The wakes of this turn, as the model is shown them."""
     return "\n\n".join(str(wake.get("text", "")) for wake in turn.wakes if not wake.get("joined"))
@@ -256,10 +271,8 @@ def memory_of(directory: str, session: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """A file in place of whatever was there. Raises OSError."""
-    made = f"{path}.{os.getpid()}.{threading.get_ident()}"
-    with open(
-        os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", errors="replace"
-    ) as out:
+    """A file in place of whatever was there; nobody knows its name before. Raises OSError."""
+    made = f"{path}.{os.urandom(8).hex()}"
+    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", errors="replace") as out:
         out.write(text)
     os.replace(made, path)

@@ -122,7 +122,7 @@ class Model:
                 if self._learned(failure):
                     continue
                 wait, longest = pause_before(tried, failure.after), min(LONGEST_PAUSE_S, self._turn.left())
-                hopeless = exhausted(failure) or not passing(failure) or wait > longest
+                hopeless = exhausted(failure) or not passing(failure) or (failure.after or wait) > longest
                 if hopeless or tried >= self._turn.limits["retries"]:
                     raise
                 tried += 1
@@ -149,6 +149,8 @@ class Model:
                         reply.take(event)
                     except (AttributeError, TypeError, ValueError, LookupError) as error:  # one of another shape
                         raise Failure(0, "malformed") from error
+                    if len(reply.calls) > 500:  # nobody means that many
+                        raise Failure(500, "too_many_calls")
                     if time.monotonic() - last >= BATCH_S:
                         self._say(reply.text())
                         turn.flush()

@@ -107,7 +107,7 @@ def refusal(answer: http.client.HTTPResponse, body: bytes) -> str | None:
         message, hint = said["message"], said["hint"]
     except (ValueError, KeyError, TypeError):
         return None
-    return f"the gateway refused it ({answer.status} {rule}): {message}{f' {hint}' if hint else ''}"
+    return f"the gateway refused it ({answer.status} {rule}): {message}{f' ({hint})' if hint else ''}"
 
 
 def fetch(

@@ -160,7 +160,7 @@ def test_a_refusal_is_told_with_what_can_be_done(bench: Bench, gateway: Upstream
     ours = [("X-Clawd-Rule", "not_granted")]
     gateway.script = answer(body % b'"Add it to grants."', 403, ours)
     refused = "[the gateway refused it (403 not_granted): It is not granted."
-    assert bench("fetch", url=url) == f"{refused} Add it to grants.]"
+    assert bench("fetch", url=url) == f"{refused} (Add it to grants.)]"
     gateway.script = answer(body % b"null", 403, ours)
     assert bench("fetch", url=url) == f"{refused}]"
     target = gateway.requests[-1]
