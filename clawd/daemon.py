@@ -36,7 +36,7 @@ from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
-from clawd.errors import ClawdError, ConfigError, Refused, told
+from clawd.errors import ClawdError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
