@@ -15,13 +15,13 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 import anyio
 
 from clawd import __version__, ending, faults, log, stores, watchdog
-from clawd.channel import Adapter, AdapterFactory, ChannelLimits
+from clawd.adapters import Adapters
+from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.operations import Operations
 from clawd.commands.reach import Reach
@@ -36,7 +36,7 @@ from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
-from clawd.errors import ClawdError, ConfigError, Refused, told
+from clawd.errors import ClawdError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
@@ -125,7 +125,6 @@ class Daemon:
         self.began = self.clock.monotonic()
         self.ready = False
         self.parts: dict[str, Part] = {}
-        self.channels: dict[str, Adapter] = {}
 
     async def serve(self, until_closed: int | None) -> int:
         """Everything, from the first room to the last."""
@@ -176,7 +175,8 @@ class Daemon:
     def _build(self, tasks: Tasks) -> None:
         home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
         trouble = partial(_trouble, signals)
-        self.channels = {"terminal": _adapter("terminal", {})}
+        self.channels = Adapters()
+        terminal = self.channels.load("terminal", {})
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
@@ -203,7 +203,7 @@ class Daemon:
             recorder=self.recorder,
             tasks=tasks,
             deliver=self.outbox.wake,
-            text_limit=self._text_limit,
+            text_limit=self.channels.text_limit,
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
@@ -247,7 +247,7 @@ class Daemon:
             signals=signals,
             composer=self.composer,
             blobs=Blobs(home.blobs),
-            text_limit=self._text_limit,
+            text_limit=self.channels.text_limit,
             jobs=self.jobs,
             followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
@@ -257,7 +257,7 @@ class Daemon:
             self.counter,
             clock,
             home.blobs,
-            self._channel_limits,
+            self.channels.limits,
             self.config.bindings,
             self.questions.look_again,
             self._second_hello,
@@ -266,9 +266,7 @@ class Daemon:
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
         self.operations = Operations(home, ledger, clock, self.dispatcher)
-        self.conversations = Conversations(
-            home, ledger, signals, self.operations, self.channels["terminal"], self.config.first_binding
-        )
+        self.conversations = Conversations(home, ledger, signals, self.operations, terminal, self.config.first_binding)
         self.intake = Intake(
             ledger=ledger,
             clock=clock,
@@ -280,7 +278,7 @@ class Daemon:
             context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books),
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
-            text_limit=self._text_limit,
+            text_limit=self.channels.text_limit,
             followups=self.config.followups,
         )
         table = {**self.operations.table(), "status": self.status}
@@ -288,18 +286,10 @@ class Daemon:
 
     # ── what the rooms ask of each other ──
 
-    def _text_limit(self, channel: str) -> int:
-        adapter = self.channels.get(channel)
-        return adapter.limits.text if adapter else 4000
-
-    def _channel_limits(self, channel: str) -> ChannelLimits | None:
-        adapter = self.channels.get(channel)
-        return adapter.limits if adapter else None
-
     def _host_tools(self, channel: str) -> list[dict[str, Any]]:
         from clawd.host.tools import declarations
 
-        return declarations(self._channel_limits(channel) or ChannelLimits())
+        return declarations(self.channels.limits(channel) or ChannelLimits())
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
@@ -360,19 +350,6 @@ class Daemon:
         with anyio.move_on_after(FLUSH_GRACE_S):
             while not self.outbox.idle:
                 await anyio.sleep(0.02)
-
-
-def _adapter(name: str, settings: dict[str, Any]) -> Adapter:
-    """The adapter that is registered under `name` by the entry point `clawd.channels`."""
-    for entry in metadata.entry_points(group="clawd.channels"):
-        if entry.name == name:
-            factory: AdapterFactory = entry.load()
-            return factory(settings)
-    if name == "terminal":  # run from a tree that was never installed
-        from channels.terminal import Terminal
-
-        return Terminal(settings)
-    raise ConfigError(f"there is no channel {name!r}")
 
 
 def _trouble(signals: Signals, what: str) -> None:

@@ -100,7 +100,7 @@ class Soak:
             call("send_message", text="got {message}"),
             call("bash", command=ASK),
             {"text": "re {message}", "delay_s": 0.2},
-            sandbox="max_live = 8\nwarm_minutes = 1",
+            sandbox="max_live = 8\nwarm_minutes = 2",
             more=f'[services.tool]\nbase_url = "{self._upstream.url}"\nallow_private = true\n',
         )
         for group in self.groups:
@@ -232,6 +232,13 @@ class Soak:
             self._report.wrong.append(f"requests that never arrived: {more[:3]}")
 
     def _end(self) -> None:
+        def swept() -> bool:
+            """What could not be removed while the Engine was away goes within a minute, while anything lives."""
+            runs = tuple(row["run"] for row in self.home.ask("sandbox.list"))
+            return all(each.name.endswith(runs) for each in self.home.containers())
+
+        with suppress(AssertionError):  # what is left then is told
+            until(swept, SETTLE_S, pause=0.5)
         for row in self.home.ask("sandbox.list"):
             self.home.ask("sandbox.stop", group=row["group"])
         if (code := self.home.stop()) != 0:

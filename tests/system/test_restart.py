@@ -220,6 +220,7 @@ def test_six_busy_groups_share_two_places(home: Home) -> None:
     groups = [f"g{n}" for n in range(6)]
     for group in groups:
         home.layout.group(group).root.mkdir()
+        home.layout.group(group).config_file.write_text('followups = "queue"\n')  # a turn for each message
     home.start()
     for text in ("one", "two"):
         for group in groups:
