@@ -162,7 +162,7 @@ def test_a_disk_that_fills_up_in_mid_stream_loses_and_doubles_nothing(small: tup
     assert len(accepted) == 40 and refused and all("is full" in each for each in refused)
     home.settled(40)
     once_each(home, accepted)
-    assert told(home) == []
+    assert all("nearly full" in each for each in told(home))  # nothing failed; what waited may have been told why
 
 
 @AS_ROOT
