@@ -174,7 +174,7 @@ class Run:
             return self._failed(f"ended with exit code {code}", said or text)
         if not text:
             return self._failed("ended without an answer", said, stop_reason="end")
-        return Answer(text, **self._more())
+        return Answer(text, **self._more(answered=True))
 
     def _block(self, said: str) -> str | None:
         words = [*_BLOCKS, *(self._entry.get("blocked") or ())]
@@ -184,13 +184,14 @@ class Run:
         error = f"{self._name} {what}" + (f": {cut_text(said)[-800:]}" if said else ".")
         return Answer(error=error, stop_reason=stop_reason, **self._more())
 
-    def _more(self) -> dict[str, Any]:
-        """Model and usage; where the program does not say what it used, an estimate that is marked as one."""
-        used = self._usage
-        if estimated := not any(used):
+    def _more(self, answered: bool = False) -> dict[str, Any]:
+        """Model and usage. Of an answer whose program does not say what it used, an estimate that is marked as one; who
+        did not answer may have asked no model at all."""
+        used, told = self._usage, any(self._usage)
+        if answered and not told:
             used = [len(self._prompt.encode()) // TOKEN_BYTES, len(self.said.encode()) // TOKEN_BYTES, 0]
-        usage = {"input": used[0], "output": used[1], "cached": used[2], "estimated": estimated}
-        return {"model": self._model.name or self._name, "usage": usage}
+        usage = {"input": used[0], "output": used[1], "cached": used[2], "estimated": not told}
+        return {"model": self._model.name or self._name, "usage": usage if told or answered else None}
 
 
 def prompt_of(turn: Turn, resumed: bool) -> str:
