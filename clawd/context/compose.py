@@ -123,6 +123,7 @@ class Composer:
                 "history": told.history,
                 "tools": told.tools,
                 "job": {"schema": claim.job["schema"]} if claim.job else None,
+                "effects": list(claim.effects),
             }
         new = [each for each in refused if each not in self._refused.get(row["grp"], ())]
         self._refused[row["grp"]] = set(refused)

@@ -6,7 +6,7 @@ A turn is held by a lease (run, attempt, worker); whatever arrives under another
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,10 @@ MOST_STEPS, MOST_STEP_BYTES = 1000, 16 << 20  # of one turn: they are read whole
 
 
 _ANYBODY = Authority(Role.NONE)
+_EFFECTS = (
+    "SELECT tool, result, (SELECT text FROM delivery d WHERE d.turn = e.turn AND d.effect = e.id ORDER BY n) AS said"
+    " FROM effect e WHERE turn = ? AND state = 'done' ORDER BY id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,8 @@ class Claim:
     """A claimed turn: the row as it was read, its wakes with their messages, the steps so far, and whether the group
     has another turn that may be claimed now. `followed`: whether another turn of its session waits behind it. `stem`:
     of its session's file, None for one that has none yet. `others`: whether others than the owner ever spoke in the
-    group. `job`: of a job what its room asks, {prompt, schema}."""
+    group. `job`: of a job what its room asks, {prompt, schema}. `effects`: what earlier attempts did, {tool, said,
+    result}, whether or not a step tells of it."""
 
     turn: Row
     attempt: int
@@ -41,6 +46,7 @@ class Claim:
     stem: str | None = None
     others: bool = False
     job: dict[str, Any] | None = None
+    effects: Sequence[dict[str, Any]] = ()
 
 
 def get(tx: Transaction, turn: int) -> Row:
@@ -259,7 +265,10 @@ def _claimed(tx: Transaction, row: Row, authority: Role, taint: float, more: boo
     stem, others = known(tx, row["grp"], row["session"])
     behind = "SELECT 1 FROM turn WHERE session = ? AND recorded_at IS NULL AND state = 'queued' LIMIT 1"
     followed = tx.one(behind, row["session"]) is not None
-    return Claim(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more, followed, stem, others)
+    return Claim(
+        *(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more, followed, stem, others),
+        effects=[{**each, "result": json.loads(each["result"])} for each in tx.all(_EFFECTS, id)],
+    )
 
 
 def known(tx: Transaction, group: str, session: str) -> tuple[str | None, bool]:

@@ -76,7 +76,7 @@ async def test_how_it_may_end(stage: Stage) -> None:
             ("", {"command": ["/no/such/agent"]}, "it could not be started: /no/such/agent: No such file"),
         ):
             final = await ends(stage, script, **entry)
-            assert sentence in (final.error or ""), (script, final)
+            assert sentence in (final.error or "") and final.usage is None, (script, final)
         final = await ends(stage, "head -c 10000000 /dev/zero | tr '\\0' x")
         assert final.error is None and len(final.text) <= 256 << 10 and "cut: longer than" in final.text
         final = await ends(stage, 'cat >/dev/null; echo \'{"a": {"b": "found"}}\'', output="json", answer="a.b")
@@ -142,10 +142,12 @@ async def test_a_second_attempt_is_told_what_was_done(stage: Stage) -> None:
     async with stage.server("r2"):
         stage.runner()
         turn.context["exec"] |= {"command": ["cat"], "output": "plain"}
+        turn.context["effects"] = [{"tool": "send_message", "said": "Halfway.", "result": {}}]
         stage.desk.requeue(turn)
         final = await stage.desk.done(turn)
     assert '"arguments": "{\\"command\\": \\"ls\\"}"' in final.text
     assert "is not known" in final.text and "do not do it again" in final.text
+    assert '"said": "Halfway."' in final.text.partition("are not to be done again")[2]  # of which no step told
 
 
 async def test_a_stop_ends_it_and_what_it_started(stage: Stage) -> None:

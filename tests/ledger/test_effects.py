@@ -18,6 +18,8 @@ def claim(desk: Desk, run: str = "r1") -> Lease:
     desk.run(run)
     claimed = desk.ledger.tx(lambda tx: turns.claim(tx, run, "main", 0, NOW))
     assert claimed is not None
+    done = desk.ledger.tx(lambda tx: tx.all("SELECT 1 FROM effect WHERE turn = ?", claimed.turn["id"]))
+    assert [each["result"] for each in claimed.effects] == [{"ok": n + 1} for n in range(len(done))]
     return Lease(run, claimed.turn["id"], claimed.attempt, 0)
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent.engines.foreign import UNANSWERED
 
 from clawd.commands import looking
 from tests import agents
@@ -259,7 +258,8 @@ class TestUnderBubblewrap:
         until(lambda: home.said("main")[-1] == ("assistant", "Done."))
         told = ("tool", '{"queued": "message"}')
         assert told in home.said("main")[-7:] and json.dumps(told[1])[1:-1] in talk(model.requests[-1])
-        assert [each for each in home.said("main")[-7:] if "interrupted" in each[1]] == [("tool", UNANSWERED)]
+        assert [role for role, text in home.said("main")[-7:] if "Whether it was done is not known" in text] == ["tool"]
+        assert "Halfway." in talk(model.requests[-1]).partition("are not to be done again")[2]
         assert model.problems == []
 
     def test_stop_ends_it_in_mid_tool_and_the_next_turn_goes_on(self, own: Foreign) -> None:

@@ -160,7 +160,7 @@ def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
     known = foreign.recall(memory, before)
     fresh = way == "kept" and not done
     engine = _idle.take(turn, key if fresh else "", before)
-    prompt = foreign.GO_ON if done else foreign.asked(turn)
+    prompt = "\n\n".join(filter(None, (foreign.GO_ON if done else foreign.asked(turn), foreign.done(turn))))
     if engine is None:
         messages = foreign.whole(turn) if done else history
         id = known if fresh and known and os.path.isfile(session_file(turn, known)) else None

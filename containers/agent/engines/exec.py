@@ -203,7 +203,7 @@ def prompt_of(turn: Turn, resumed: bool) -> str:
         parts += [foreign.narrated(foreign.whole(turn)), foreign.GO_ON]
     else:
         parts += [foreign.narrated(turn.context.get("history") or []), foreign.asked(turn)]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(filter(None, [*parts, foreign.done(turn)]))
 
 
 def feed(process: Any, text: str) -> None:

@@ -40,6 +40,8 @@ GO_ON = (
     " do not do it again. Go on from there.]"
 )
 
+DONE = "[clawd: of your tools here these calls were done for this already, and are not to be done again:]"
+
 
 class Model:
     """`context.models[0]`: which model, and where. `base_url` is what `/messages` or `/chat/completions` is added to,
@@ -199,6 +201,12 @@ def close(turn: Turn) -> None:
 def asked(turn: Turn) -> str:
     """The wakes of this turn, as the model is shown them."""
     return "\n\n".join(str(wake.get("text", "")) for wake in turn.wakes if not wake.get("joined"))
+
+
+def done(turn: Turn) -> str:
+    """What earlier attempts did with tools of ours, of which a program that died may have told nothing; "" for none."""
+    told = [json.dumps(effect, ensure_ascii=False) for effect in turn.context.get("effects") or ()]
+    return "\n".join([DONE, *told]) if told else ""
 
 
 def whole(turn: Turn) -> list[Message]:
