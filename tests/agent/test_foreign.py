@@ -96,6 +96,7 @@ def test_what_is_remembered_counts_once_and_only_as_it_was_written(tmp_path: Pat
     [
         ("type=m message.role=assistant message.content", {"value": [{"text": "x"}]}),
         ("type=m id:message.id name:type", {"id": None, "name": "m"}),
+        ("id:message.id|type|message name:a|b", {"id": "m", "name": None}),
         ("type=other message", None),
         ("message.role.deep=1 message", None),
         ("", None),

@@ -81,25 +81,25 @@ class Foreign:
         return hunt
 
     def respond(self, request: Recorded) -> Reply:
-        """As much of the Responses API as codex needs: a command, then words."""
+        """As much of the Responses API as codex needs: a command and a tool of ours, then words."""
         body = json.loads(request.raw)
         self.responses.append(body)
         count = len(self.responses)
-        item: dict[str, Any] = {"type": "message", "id": f"m{count}", "role": "assistant"}
-        item["content"] = [{"type": "output_text", "text": f"codex says {count}"}]
+        said = [{"type": "output_text", "text": f"codex says {count}"}]
+        items: list[dict[str, Any]] = [{"type": "message", "id": f"m{count}", "role": "assistant", "content": said}]
         if count == 1:
-            arguments = json.dumps({"cmd": "echo from codex"})
-            item = {
-                "type": "function_call",
-                "id": "f1",
-                "call_id": "c1",
-                "name": "exec_command",
-                "arguments": arguments,
-            }
+            items = [
+                {"type": "function_call", "id": f"f{name}", "call_id": f"c{name}", "arguments": json.dumps(arguments)}
+                | {"name": name, **more}
+                for name, arguments, more in (
+                    ("exec_command", {"cmd": "echo from codex"}, {}),
+                    ("send_message", {"text": "on the way"}, {"namespace": "mcp__clawd"}),
+                )
+            ]
         usage = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
         events = [
             {"type": "response.created", "response": {"id": f"r{count}"}},
-            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            *({"type": "response.output_item.done", "output_index": n, "item": item} for n, item in enumerate(items)),
             {"type": "response.completed", "response": {"id": f"r{count}", "usage": usage}},
         ]
         raw = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
@@ -188,8 +188,11 @@ def test_claude_code_works_in_a_sandbox(foreign: Foreign) -> None:
 def test_codex_works_through_exec(foreign: Foreign) -> None:
     home = foreign.home
     said = home.answer("please look", "--group", "other")
-    assert (said["reply"], said["error"], said["engine"]) == ("codex says 2", None, "exec"), said
-    assert [role for role, _ in home.said("other") if role != "system"] == ["user", "assistant", "tool", "assistant"]
+    assert (said["reply"], said["error"], said["engine"]) == ("on the way\n\ncodex says 2", None, "exec"), said
+    roles = [role for role, _ in home.said("other") if role != "system"]
+    assert sorted(roles[1:-1]) == ["assistant"] * 2 + ["tool"] * 2 and (roles[0], roles[-1]) == ("user", "assistant")
+    results = {text for role, text in home.said("other") if role == "tool"}
+    assert results == {"from codex\n", '{"queued":"message"}'}
     assert home.reply("again", "--group", "other") == "codex says 3"
     inputs = json.dumps(foreign.responses[-1]["input"])
     asked = home.json("gateway", "audit", "--group", "other")

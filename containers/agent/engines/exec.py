@@ -2,9 +2,9 @@
 
 The entry says how the prompt goes in and where in its output the answer, its session, usage, errors and tool calls are:
 patterns of words. `path=value` must hold of an event, `name:path` takes something out of it, a bare path is the value;
-a path is keys with dots. Of several events the last answer counts; usage is summed. A program that holds our
-conversation already is resumed; any other is told it in the prompt. Its end is never taken for an answer: a failure, a
-block by its own permission rules and silence are sentences."""
+a path is keys with dots, `a|b` the first of them that is there. Of several events the last answer counts; usage is
+summed. A program that holds our conversation already is resumed; any other is told it in the prompt. Its end is never
+taken for an answer: a failure, a block by its own permission rules and silence are sentences."""
 
 from __future__ import annotations
 
@@ -231,10 +231,14 @@ def matched(pattern: str, event: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def at(value: Any, path: str) -> Any:
-    """What lies at a dotted path, None when nothing does."""
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+    """What lies at a path, None when nothing does."""
+    for one in path.split("|"):
+        found = value
+        for key in one.split("."):
+            found = found.get(key) if isinstance(found, dict) else None
+        if found is not None:
+            return found
+    return None
 
 
 def counts_of(usage: dict[str, Any]) -> list[int]:
