@@ -135,6 +135,8 @@ def _reached(
         raise ConfigError(f"there is no service {name!r} ({hint})")
     if service.base_url is None:
         raise ConfigError(f"the service {name} has no base_url, which a model is reached by")
+    if settings.model.engine == "claude-code" and versioned(service.base_url):
+        raise ConfigError(f"Claude Code adds /v1/messages by itself: write base_url of {name} without the version")
     if name not in [grant.service for grant in settings.group.grants]:
         line = f'grants = ["{name}"]' if not settings.group.grants else f'"{name}" in grants'
         where = f"groups/{group}/group.toml"
