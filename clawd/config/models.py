@@ -3,14 +3,13 @@ reached through the gateway. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 from clawd.config.engines import EngineTable, engines
 from clawd.config.group import Effective
 from clawd.config.load import nearest
-from clawd.config.presets import DIALECTS, MODEL_SERVICE, services
+from clawd.config.presets import DIALECTS, MODEL_SERVICE, services, versioned
 from clawd.config.schema import Config, ModelTable
 from clawd.errors import ConfigError, UsageError
 from clawd.model import EngineName
@@ -21,7 +20,6 @@ CHOICES = ("engine", "model", "effort")  # what one turn may choose
 THINKING = ("messages", "chat", "claude-code", "exec")  # engines that are handed what a model is told
 _DIALECT = {"messages": "messages", "claude-code": "messages", "chat": "chat"}
 _ENDS = {"messages": "/messages", "chat": "/chat/completions"}
-_VERSION = re.compile(r"v\d+(alpha|beta)?\d*")
 
 
 def checked(choice: Any) -> dict[str, str]:
@@ -137,16 +135,17 @@ def _reached(
         raise ConfigError(f"there is no service {name!r} ({hint})")
     if service.base_url is None:
         raise ConfigError(f"the service {name} has no base_url, which a model is reached by")
+    if settings.model.engine == "claude-code" and versioned(service.base_url):
+        raise ConfigError(f"Claude Code adds /v1/messages by itself: write base_url of {name} without the version")
     if name not in [grant.service for grant in settings.group.grants]:
         line = f'grants = ["{name}"]' if not settings.group.grants else f'"{name}" in grants'
         where = f"groups/{group}/group.toml"
         raise ConfigError(f"the service {name} is not granted to group {group}: add {line} at the top of {where}")
     dialect = speaks if settings.model.engine == "claude-code" else DIALECTS.get(name, speaks)
-    last = service.base_url.rstrip("/").rpartition("/")[2]
     return {
         "dialect": dialect,
         "service": name,
-        "path": f"/svc/{name}{'' if _VERSION.fullmatch(last) else '/v1'}{_ENDS[dialect]}",
+        "path": f"/svc/{name}{'' if versioned(service.base_url) else '/v1'}{_ENDS[dialect]}",
         "model": model,
         "max_output": settings.model.max_output,
         "effort": settings.model.effort,

@@ -5,6 +5,7 @@ None has a credential of its own. Paths leave out what hands out keys and tokens
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 MODEL_SERVICE = {"messages": "anthropic", "chat": "openai", "claude-code": "anthropic"}
 # What known services speak; any other one speaks what its group's engine speaks.
 DIALECTS = {"anthropic": "messages", "openai": "chat", "openrouter": "chat", "xai": "chat", "ollama": "chat"}
+_VERSION = re.compile(r"v\d+(alpha|beta)?\d*")
 
 
 def laid(services: object) -> object:
@@ -118,6 +120,11 @@ def _counted(paths: list[str], base_url: str) -> list[str]:
     last = f"/{base_url.rstrip('/').rpartition('/')[2]}"
     inside = [path.removeprefix(last) for path in paths if f"{path}/".startswith(f"{last}/")]
     return ["/"] if "" in inside else inside or paths
+
+
+def versioned(address: str) -> bool:
+    """Whether an address, or its path, ends in a version: `…/v1`."""
+    return _VERSION.fullmatch(address.rstrip("/").rpartition("/")[2]) is not None
 
 
 def services(config: Config) -> dict[str, Service]:

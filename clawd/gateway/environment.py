@@ -5,6 +5,7 @@ All of it is good inside this sandbox alone: the only secret is the run's token,
 
 from __future__ import annotations
 
+from clawd.config.presets import versioned
 from clawd.gateway.policy import Grants
 
 GATEWAY = "127.0.0.1:8080"
@@ -34,7 +35,7 @@ _KEYS = {
     "github": {"GH_TOKEN": f"ghp_{TOKEN}", "GITHUB_TOKEN": f"ghp_{TOKEN}"},
     "ollama": {"OLLAMA_HOST": f"{_ROAD}/svc/ollama", "OLLAMA_API_KEY": TOKEN},
 }
-# Their clients want it in the address.
+# Their clients want it in the address, once.
 _SUFFIX = {"openai": "/v1", "openrouter": "/v1"}
 
 
@@ -61,7 +62,8 @@ def environment(grants: Grants) -> dict[str, str]:
     for name, service in grants.granted.items():
         word = name.upper().replace("-", "_")
         if service.base is not None:
-            variables[f"{word}_BASE_URL"] = f"{_ROAD}/svc/{name}{_SUFFIX.get(name, '')}"
+            suffix = "" if versioned(service.base[3]) else _SUFFIX.get(name, "")
+            variables[f"{word}_BASE_URL"] = f"{_ROAD}/svc/{name}{suffix}"
             variables |= _KEYS.get(name, {f"{word}_API_KEY": TOKEN})
         elif service.inject is not None:
             variables[f"{word}_API_KEY"] = TOKEN

@@ -76,6 +76,7 @@ def test_fallbacks_in_order_and_those_that_cannot_be() -> None:
         ('engine = "chat"\nmodel = "m"\nservice = "zzz"', GRANTS, "[services.zzz]"),
         ('engine = "chat"\nmodel = "m"\nservice = "docs"', GRANTS, "no base_url"),
         ('engine = "claude-code"', "", "not granted"),
+        ('engine = "claude-code"\nservice = "here"', GRANTS, "base_url of here without the version"),
         ('engine = "exec"\nagent = "codex"', GRANTS, 'engine "exec" with codex needs a model'),
     ],
 )

@@ -38,6 +38,8 @@ def test_every_service_has_its_address_and_its_placeholder() -> None:
     found = environment(ALL)
     for name, path in (("ANTHROPIC", "anthropic"), ("OPENAI", "openai/v1"), ("MY_API", "my-api"), ("GITHUB", "github")):
         assert found[f"{name}_BASE_URL"] == f"http://claw:{{token}}@127.0.0.1:8080/svc/{path}"
+    own = granting('grants = ["openai"]', '[services.openai]\nbase_url = "https://api.example.org/v1"')
+    assert environment(own)["OPENAI_BASE_URL"].endswith("/svc/openai")  # the version is in the service's own address
     assert found["MY_API_API_KEY"] == found["OLLAMA_API_KEY"] == "{token}"
     assert found["ANTHROPIC_API_KEY"] == "sk-ant-api03-{token}" and found["OPENAI_API_KEY"] == "sk-proj-{token}"
     assert found["OPENROUTER_API_KEY"] == "sk-or-v1-{token}" and found["OLLAMA_HOST"].endswith("/svc/ollama")
