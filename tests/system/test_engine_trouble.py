@@ -127,7 +127,7 @@ def test_a_paused_sandbox_whose_engine_crashed_is_told_once_and_replaced(fragile
     fragile.start(**KEEP)
     assert fragile.reply("say one") == "one"
     before = container(fragile)
-    until(lambda: fragile.ask("sandbox.list")[0]["state"] == "paused")
+    until(lambda: [each["state"] for each in fragile.ask("sandbox.list")] == ["paused"])
     dockerd.kill()
     fragile.say("say two")
     held(fragile, "no Docker Engine is at")

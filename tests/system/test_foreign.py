@@ -258,7 +258,7 @@ class TestUnderBubblewrap:
         model.say("There.", calls=[bash("echo and more")])
         model.say("Done.")
         home.start()
-        until(lambda: home.said("main")[-1] == ("assistant", "Done."))
+        until(lambda: home.said("main")[-1:] == [("assistant", "Done.")])
         told = ("tool", '{"queued": "message"}')
         assert told in home.said("main")[-7:] and json.dumps(told[1])[1:-1] in talk(model.requests[-1])
         assert [role for role, text in home.said("main")[-7:] if "Whether it was done is not known" in text] == ["tool"]

@@ -157,7 +157,7 @@ def test_a_stop_holds_although_the_daemon_is_killed_right_after(home: Home) -> N
     home.start()
     until(lambda: home.messages(state="stopped"))
     assert not home.named("sleep 600")
-    until(lambda: home.said()[-1] == ("system", "[stopped by the person]"))
+    until(lambda: home.said()[-1:] == [("system", "[stopped by the person]")])
     until(lambda: [(each["kind"], each["state"]) for each in home.deliveries()] == [("notice", "sent")])
 
 
