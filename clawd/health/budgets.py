@@ -6,12 +6,11 @@ import os
 import shlex
 from collections.abc import Iterator
 
-from clawd.config.home import Home, group_folders
-from clawd.config.load import load_config, load_group, merged
+from clawd.config.home import Home
+from clawd.config.load import load_config
 from clawd.config.models import THINKING, candidates
 from clawd.config.presets import services
-from clawd.errors import ClawdError
-from clawd.health.findings import Finding, finding
+from clawd.health.findings import Finding, finding, settings_of_groups
 from clawd.usage.books import Rules
 from clawd.usage.prices import dated, price_of
 
@@ -19,11 +18,7 @@ from clawd.usage.prices import dated, price_of
 def budgets(home: Home) -> Iterator[Finding]:
     """Every model of every group that has a limit in dollars."""
     config, known = load_config(home, dict(os.environ)), True
-    for group in group_folders(home):
-        try:
-            settings = merged(config, load_group(home, group))
-        except ClawdError:  # its config is another finding
-            continue
+    for group, settings in settings_of_groups(home, config):
         if settings.model.engine not in THINKING:
             continue
         for service, model in candidates(settings.model, services(config)):

@@ -8,18 +8,17 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 
 from clawd import __version__
 from clawd.config.engines import engines
 from clawd.config.group import not_built
-from clawd.config.home import Home, group_folders
-from clawd.config.load import check_home, load_config, load_group, merged
+from clawd.config.home import Home
+from clawd.config.load import check_home, load_config, load_group
 from clawd.config.models import models
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, ConfigError, SandboxUnavailable
 from clawd.health import budgets, gateway, groups, machine, mounts, remains
-from clawd.health.findings import Finding, finding, read_ledger
+from clawd.health.findings import Finding, finding, read_ledger, settings_of_groups
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries, runs
 from clawd.ledger.db import Ledger, Transaction
@@ -103,29 +102,24 @@ def _sandbox(home: Home) -> Iterator[Finding]:
 
 def _programs(home: Home, config: Config) -> Iterator[Finding]:
     """Under bubblewrap a sandbox has the programs of this machine: those of foreign engines must be among them."""
-    for folder in group_folders(home):
-        with suppress(ClawdError):  # its config is another finding
-            table = merged(config, load_group(home, folder)).model
-            agent = table.agent if table.engine == "exec" else table.engine
-            entry = engines(config).get(agent or "")
-            program = entry.command[0] if entry else "/mnt/"
-            if not program.startswith("/mnt/") and shutil.which(program, path=probe.SYSTEM_PATH) is None:
-                yield finding(
-                    "engines",
-                    "error",
-                    f"group {folder} works with {agent}, and this machine has no {program}: install it for every user"
-                    f' (in /usr/local/bin), or mount it and write [engines.{agent}] command = ["/mnt/NAME/{program}"]',
-                )
+    for folder, settings in settings_of_groups(home, config):
+        table = settings.model
+        agent = table.agent if table.engine == "exec" else table.engine
+        entry = engines(config).get(agent or "")
+        program = entry.command[0] if entry else "/mnt/"
+        if not program.startswith("/mnt/") and shutil.which(program, path=probe.SYSTEM_PATH) is None:
+            yield finding(
+                "engines",
+                "error",
+                f"group {folder} works with {agent}, and this machine has no {program}: install it for every user"
+                f' (in /usr/local/bin), or mount it and write [engines.{agent}] command = ["/mnt/NAME/{program}"]',
+            )
 
 
 def _models(home: Home) -> Iterator[Finding]:
     """What each group's model is reached by: its name, its service, its grant. Nobody is asked."""
     config, sound = load_config(home, dict(os.environ)), True
-    for folder in group_folders(home):
-        try:
-            settings = merged(config, load_group(home, folder))
-        except ClawdError:  # its config is another finding
-            continue
+    for folder, settings in settings_of_groups(home, config):
         command = f"edit {shlex.quote(str(home.group(folder).config_file))}"
         try:
             told = models(config, folder, settings)[1]
@@ -142,10 +136,8 @@ def _models(home: Home) -> Iterator[Finding]:
 
 def _engine(home: Home, config: Config) -> list[Check]:
     chosen, images = config.sandbox.backend == "docker", {image_for(config.sandbox, ""): ""}
-    for folder in group_folders(home):
-        with suppress(ClawdError):  # its config is another finding
-            table = merged(config, load_group(home, folder)).sandbox
-            images.setdefault(image_for(table, folder), folder)
+    for folder, settings in settings_of_groups(home, config):
+        images.setdefault(image_for(settings.sandbox, folder), folder)
     try:
         engine = find_engine(config.sandbox.docker_host, os.environ)
         if not chosen and not engine.present():
