@@ -2,7 +2,7 @@
 
 The mailbox is the ledger itself. Sending hands a delivery to whoever is attached and is done; a terminal that
 was away is replayed from the ledger. A delivery keeps its event id on every attempt and a terminal shows each
-id once, so that a send in doubt is simply sent again.
+id once, so that a send in doubt is simply sent again: `find` never knows, and no harm.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from clawd.channel import ChannelLimits, Inbox
+from clawd.channel import Adapter, ChannelLimits, Inbox
 from clawd.model import Incoming, Outgoing, Receipt
 
 # What an attached terminal may leave unread before it is detached: deliveries, and characters of them.
@@ -54,7 +54,7 @@ class Attached:
         return self._waiting.popleft()
 
 
-class Terminal:
+class Terminal(Adapter):
     """The adapter. `chat` is a group's name, `thread` a session that was named, or empty."""
 
     name = "terminal"
@@ -69,6 +69,7 @@ class Terminal:
         """Stay until cancelled: terminals come to us, over the control socket."""
         self._inbox = inbox
         self._running.set()
+        inbox.heard()
         await anyio.sleep_forever()
 
     async def receive(self, incoming: Incoming) -> Receipt:
@@ -94,7 +95,3 @@ class Terminal:
         for attached in self._attached.get((message.chat, message.thread), ()):
             attached.put(message)
         return f"e{message.delivery}"
-
-    async def find(self, message: Outgoing) -> str | None:
-        """Never known, and no harm: the same event is shown once however often it is sent."""
-        return None

@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 from clawd import __version__, ending, faults, log, stores, watchdog
-from clawd.adapters import Adapters
+from clawd.adapters import Adapters, ChannelInbox
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.operations import Operations
@@ -159,7 +159,8 @@ class Daemon:
             self.tasks.start_soon(self.questions.run, name="questions")
             for name, adapter in self.channels.items():
                 part = self.parts[name] = Part(name)
-                work = partial(adapter.run, self.intake)
+                inbox = ChannelInbox(name, self.intake, self.ledger, self.clock, part)
+                work = partial(adapter.run, inbox)
                 tasks.start_soon(supervise, part, work, self.clock, self.owner.tell_soon, name=f"channel {name}")
             await tasks.start(self.control.serve, name="control")
             self.ready = True
@@ -176,7 +177,9 @@ class Daemon:
         home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
         trouble = partial(_trouble, signals)
         self.channels = Adapters()
-        terminal = self.channels.load("terminal", {})
+        terminal = self.channels.load("terminal", dict)
+        for name in self.config.current.channels.enabled():
+            self.channels.load(name, partial(self.config.current.channels.settings, name))
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
@@ -203,7 +206,7 @@ class Daemon:
             recorder=self.recorder,
             tasks=tasks,
             deliver=self.outbox.wake,
-            text_limit=self.channels.text_limit,
+            limits=self.channels.limits_of,
             max_live=lambda: self.config.current.sandbox.max_live,
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
@@ -247,7 +250,7 @@ class Daemon:
             signals=signals,
             composer=self.composer,
             blobs=Blobs(home.blobs),
-            text_limit=self.channels.text_limit,
+            limits=self.channels.limits_of,
             jobs=self.jobs,
             followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
@@ -278,7 +281,7 @@ class Daemon:
             context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books),
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
-            text_limit=self.channels.text_limit,
+            limits=self.channels.limits_of,
             followups=self.config.followups,
         )
         table = {**self.operations.table(), "status": self.status}

@@ -17,6 +17,7 @@ from typing import Protocol
 import anyio
 
 from clawd import faults
+from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.errors import ClawdError, StorageError, UsageError
 from clawd.ledger import groups, inbound, steering
@@ -138,13 +139,13 @@ class Intake:
         context: CommandContext,
         wake: Callable[[str], None],
         deliver: Callable[[Address], None],
-        text_limit: Callable[[str], int],
+        limits: Callable[[str], ChannelLimits],
         followups: Callable[[str], str],
     ) -> None:
         self._ledger, self._clock, self._signals, self._tasks = ledger, clock, signals, tasks
         self._place, self._role = place, role
         self._commands, self._context = commands, context
-        self._wake, self._deliver, self._text_limit, self._followups = wake, deliver, text_limit, followups
+        self._wake, self._deliver, self._limits, self._followups = wake, deliver, limits, followups
         self._rates = Rates(clock)
         self.closed = False
 
@@ -258,7 +259,7 @@ class Intake:
         assert parsed is not None
         word, rest = parsed
         command = self._commands.get(word)
-        now, limit = rfc3339(self._clock.now()), self._text_limit(row["channel"])
+        now, limits = rfc3339(self._clock.now()), self._limits(row["channel"])
         after: Callable[[], None] | None = None
         if command is None:
             reply = f"There is no command /{word}. /help lists them."
@@ -281,7 +282,7 @@ class Intake:
                     words, after = done.reply, done.after
                 except ClawdError as error:
                     words = str(error)
-            return inbound.answer_command(tx, seq, words, now, limit)
+            return inbound.answer_command(tx, seq, words, now, limits)
 
         if await self._ledger.insist(act):
             if after is not None:

@@ -12,6 +12,7 @@ from clawd.trust import Origin, Role
 PartKind = Literal["typed", "quoted", "forwarded", "attachment"]
 IncomingKind = Literal["message", "edit", "delete", "command", "button", "reaction"]
 DeliveryKind = Literal["stream", "text", "file", "notice", "reaction"]
+SpanKind = Literal["bold", "italic", "underline", "strikethrough", "spoiler", "code", "pre", "blockquote", "text_link"]
 EngineName = Literal["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
 
@@ -27,11 +28,34 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What a message passes on of somebody else: `sender` is whose words they are, as the platform tells it."""
+
+    kind: Literal["quoted", "forwarded"]
+    text: str
+    sender: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file of a message that was not fetched yet. `handle` is what its adapter needs to fetch it, JSON-ready, also
+    after a restart; `size` in bytes where the platform tells it; `voice`: a spoken note."""
+
+    name: str
+    handle: dict[str, Any]
+    size: int | None = None
+    mime: str = ""
+    voice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Incoming:
     """What an adapter received, before anything was decided about it.
 
-    `(channel, account, chat, kind, platform_id, rev)` names it for ever: the same one twice is one message.
-    `at` is when it happened, `sender` the platform's id of the person (`telegram:7`, `owner`, `member:bob`).
+    `(channel, account, chat, thread, kind, platform_id, rev)` names it for ever: the same one twice is one message.
+    `at` is when it happened, `sender` the account of the person (`telegram:7`, `slack:T012/U345`; at the terminal
+    `owner`, `member:bob`). `texts` are what the sender typed, `said` what they pass on. An `edit` has the platform_id
+    of the message, its new texts and a higher `rev`; a `delete` the platform_id alone (its sender may be empty).
     """
 
     channel: str
@@ -45,6 +69,16 @@ class Incoming:
     thread: str = ""
     rev: int = 0
     session: str | None = None  # only the terminal may name a session
+    said: tuple[Said, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    name: str = ""  # how the platform calls the sender: anybody's choice
+    title: str = ""  # how it calls the chat
+    direct: bool = False  # a chat of one person with us alone
+    addressed: bool = False  # mentions us, replies to us, or is a command for us
+    reply_to: str | None = None  # the platform's id of the message that it replies to
+    album: str | None = None  # messages of one album have the same
+    target: str | None = None  # button, reaction: the platform's id of the message that it is on
+    value: str = ""  # of a button: what we gave it; of a reaction: the emoji
     choice: dict[str, str] = field(default_factory=dict)  # engine, model, effort of its turn alone; the owner's word
 
 
@@ -61,8 +95,47 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Formatting of a stretch of text: `offset` and `length` in UTF-16 units."""
+
+    kind: SpanKind
+    offset: int
+    length: int
+    url: str = ""
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Formatted:
+    """A text in its platform's own form, with `spans` where the form is text and spans."""
+
+    text: str
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """`value` comes back with the press: at most 64 bytes of ASCII."""
+
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One look at a channel's set-up; `hint` says what to do where it is not ok."""
+
+    what: str
+    ok: bool
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One row of the outbox on its way to a platform. Its text is frozen; `nonce` is the same on every attempt."""
+    """One row of the outbox on its way to a platform. Its text is frozen; `nonce` is the same on every attempt.
+
+    `formatted` is the text in the platform's form, None where it goes as it stands. Nobody may be pinged by either.
+    """
 
     delivery: int
     channel: str
@@ -77,6 +150,11 @@ class Outgoing:
     name: str | None = None
     repeat: bool = False  # a send whose first try may have arrived: say so
     target: str | None = None  # of a reaction: the platform's id of the message that it is put on
+    account: str = ""
+    formatted: Formatted | None = None
+    reply_to: str | None = None  # the platform's id of the message that it answers; it may be gone
+    edits: str | None = None  # the platform's id of the message that is to have this text
+    buttons: tuple[Button, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

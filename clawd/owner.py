@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from clawd.channel import NOTICE
 from clawd.clock import Clock, rfc3339
 from clawd.ledger import deliveries
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.signals import Signals
 from clawd.tasks import Tasks
-from clawd.turns.holds import NOTICE_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Owner:
         def tell(tx: Transaction) -> None:
             if text not in [row["text"] for row in deliveries.unseen(tx, _TERMINAL.chat, _TERMINAL.thread)]:
                 deliveries.enqueue(
-                    tx, _TERMINAL, session="terminal:main", kind="notice", text=text, now=now, limit=NOTICE_LIMIT
+                    tx, _TERMINAL, session="terminal:main", kind="notice", text=text, now=now, limits=NOTICE
                 )
 
         await self._ledger.insist(tell)

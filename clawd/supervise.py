@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from clawd.channel import Fatal
 from clawd.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -20,11 +21,14 @@ DEGRADED_FAILURES, DEGRADED_WINDOW_S = 10, 600.0
 
 @dataclass(slots=True)
 class Part:
-    """A supervised part as `status` shows it: `starting`, `live`, `degraded` or `dead`."""
+    """A supervised part as `status` shows it: `starting`, `live`, `degraded` or `dead`. It is live once it was heard,
+    by data, not because it says so. `inbound`, `outbound`: RFC 3339, of the last message in and out."""
 
     name: str
     state: str = "starting"
     error: str | None = None
+    inbound: str | None = None
+    outbound: str | None = None
     failures: deque[float] = field(default_factory=lambda: deque(maxlen=DEGRADED_FAILURES))
 
 
@@ -43,10 +47,15 @@ async def supervise(part: Part, work: Callable[[], Awaitable[None]], clock: Cloc
     in_a_row = 0
     while True:
         began = clock.monotonic()
-        part.state = "live"
+        part.state = "starting"
         try:
             await work()
             part.state = "dead"
+            return
+        except Fatal as error:
+            part.state, part.error = "dead", str(error)
+            log.error("%s is dead: %s", part.name, error)
+            told(f"{part.name} is dead: {error}")
             return
         except Exception as error:
             now = clock.monotonic()

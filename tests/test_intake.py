@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock, TurnedClock
 from clawd.commands.table import COMMANDS
 from clawd.errors import DiskFull, StorageError, UsageError
@@ -112,7 +113,7 @@ async def opened(ledger: Ledger) -> AsyncIterator[tuple[Intake, Around]]:
             context=around,
             wake=around.woken.append,
             deliver=around.delivered.append,
-            text_limit=lambda channel: 4000,
+            limits=lambda channel: ChannelLimits(),
             followups=lambda group: around.followups,
         )
         yield intake, around

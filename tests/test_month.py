@@ -91,7 +91,7 @@ class Life(Ground):
             context=self,
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
-            text_limit=lambda channel: 4000,
+            limits=lambda channel: ChannelLimits(),
             followups=lambda group: "steer",
         )
 

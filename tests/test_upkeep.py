@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from clawd import upkeep
+from clawd.channel import ChannelLimits
 from clawd.clock import TurnedClock
 from clawd.config.home import Home
 from clawd.config.schema import Retention
@@ -42,7 +43,14 @@ class Ground:
         to = Address("terminal", "", "main", "")
         [row] = self.ledger.tx(
             lambda tx: deliveries.enqueue(
-                tx, to, session="s", kind="file", text="", blob=self.blob, now=str(self.clock.now()), limit=10
+                tx,
+                to,
+                session="s",
+                kind="file",
+                text="",
+                blob=self.blob,
+                now=str(self.clock.now()),
+                limits=ChannelLimits(10),
             )
         )
         return row

@@ -92,6 +92,9 @@ class GroupConfig(Table):
     """Session ids that may be injected from outside; `*` stands for any text."""
     answer: Literal["always", "mention", "trigger", "off"] = "always"
     """Which messages of a shared chat are answered."""
+    listen: bool = False
+    """Whether what members say in a shared chat without being answered is read with the next answer; then that acts for
+    them, too."""
     followups: Literal["steer", "queue", "interrupt"] = "steer"
     """What a message does while a turn is at work."""
     sessions: Literal["group", "thread"] = "group"
@@ -138,9 +141,9 @@ class Effective:
     group: GroupConfig
 
 
-_LATER = ("channels", "memory", "webhooks", "profiles", "speech", "distil")
+_LATER = ("memory", "webhooks", "profiles", "distil")
 _GROUP_LATER = (
-    *("watch", "webhook", "heartbeat", "external", "memory", "learn", "answer", "sessions", "trigger", "profile"),
+    *("watch", "webhook", "heartbeat", "external", "memory", "learn", "profile"),
     *("default_session_tag", "require_confirm", "agent_id", "memory_namespace", "shared"),
 )
 

@@ -6,14 +6,14 @@ Unknown keys are refused. A table whose room is not built yet is accepted: `grou
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from clawd.config.engines import EngineTable as EngineTable
 from clawd.config.engines import laid as engines_laid
 from clawd.config.presets import laid
-from clawd.config.secrets import Secret
+from clawd.config.secrets import Secret, revealed
 from clawd.config.service import Inject as Inject
 from clawd.config.service import Service as Service
 from clawd.config.service import ServiceLimits as ServiceLimits
@@ -133,12 +133,30 @@ class Discord(Table):
 
 
 class Channels(Table):
+    """The channels that ship, and any other that an installed package brings: a table with `enabled` and what that
+    package wants, secrets by reference."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
+
     telegram: Telegram = Telegram()
     """Telegram, by long poll."""
     slack: Slack = Slack()
     """Slack, by Socket Mode."""
     discord: Discord = Discord()
     """Discord, by its gateway."""
+
+    def enabled(self) -> list[str]:
+        """The channels to open, the terminal apart."""
+        names = [*type(self).model_fields, *(self.model_extra or {})]
+        return [name for name in names if self._table(name).get("enabled")]
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """A channel's table with its secrets revealed. Raises ConfigError."""
+        return {key: revealed(value) for key, value in self._table(name).items()}
+
+    def _table(self, name: str) -> dict[str, Any]:
+        return dict(getattr(self, name))
 
 
 class MemoryTable(Table):

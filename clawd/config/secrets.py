@@ -110,6 +110,13 @@ class Secret:
         return core_schema.no_info_plain_validator_function(check, serialization=shown)
 
 
+def revealed(value: Any) -> Any:
+    """The value of a reference; anything else as it is. Raises ConfigError."""
+    if isinstance(value, str) and _REFERENCE.fullmatch(value):
+        value = Secret(value)
+    return value.reveal() if isinstance(value, Secret) else value
+
+
 def known_secrets() -> frozenset[str]:
     """Every value that was revealed since the start: what the redactor must know."""
     return frozenset(_known)

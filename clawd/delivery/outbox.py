@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 
 from clawd import faults
-from clawd.channel import Adapter, NotSent, SendRefused, Unsure
+from clawd.channel import NOTICE, Adapter, NotSent, SendRefused, Unsure
 from clawd.clock import Clock, rfc3339
 from clawd.ledger import deliveries
 from clawd.ledger.db import Ledger, Row
@@ -191,7 +191,7 @@ class Outbox:
                 kind="notice",
                 text=text,
                 now=rfc3339(self._clock.now()),
-                limit=1_000_000,
+                limits=NOTICE,
             )
         )
         self.wake(to)

@@ -74,7 +74,7 @@ class Sends:
             turn=self._turn,
             effect=effect_id,
             now=self._now,
-            limit=limits.text,
+            limits=limits,
             kind=kind,
             text=text,
             **what,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+from clawd.channel import ChannelLimits
 from clawd.ids import new_id
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import DECIDED, inbound_events
+from clawd.markdown import pieces
 from clawd.model import DeliveryKind
-from clawd.text import split
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def enqueue(
     kind: DeliveryKind,
     text: str,
     now: str,
-    limit: int,
+    limits: ChannelLimits,
     turn: int | None = None,
     effect: int | None = None,
     inbound: int | None = None,
@@ -42,7 +43,7 @@ def enqueue(
     name: str | None = None,
     target: str | None = None,
 ) -> list[int]:
-    """Put what is to be said into the outbox, split to `limit` UTF-16 units a row. Gives the rows' ids."""
+    """Put what is to be said into the outbox, in pieces that its channel takes. Gives the rows' ids."""
     first = tx.one("SELECT COUNT(*) AS n FROM delivery WHERE turn = ?", turn)
     start = first["n"] if first and turn is not None else 0
     return [
@@ -66,7 +67,7 @@ def enqueue(
             state="pending",
             made=now,
         )
-        for n, chunk in enumerate(split(text, limit) or [""])
+        for n, chunk in enumerate(pieces(text, limits))
     ]
 
 

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from clawd.channel import ChannelLimits
 from clawd.errors import ClawdError, NotFound
 from clawd.ids import is_job
 from clawd.ledger import deliveries, groups, steering
@@ -37,7 +38,7 @@ def answer(
     files: list[tuple[str, str]],
     now: str,
     *,
-    limit: int,
+    limits: ChannelLimits,
 ) -> Ended:
     """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. A replay changes
     nothing and gives how the turn ended. What the model was shown is closed with it; nothing of a job is delivered.
@@ -75,15 +76,15 @@ def answer(
     common: dict[str, Any] = {"session": row["session"], "now": now, "turn": lease.turn}
     to = deliveries.Address.of(row)
     if final.text and not is_job(row["session"]):
-        made += deliveries.enqueue(tx, to, kind="text", text=final.text, limit=limit, **common)
+        made += deliveries.enqueue(tx, to, kind="text", text=final.text, limits=limits, **common)
     for name, blob in files:
-        made += deliveries.enqueue(tx, to, kind="file", text="", blob=blob, name=name, limit=limit, **common)
+        made += deliveries.enqueue(tx, to, kind="file", text="", blob=blob, name=name, limits=limits, **common)
     _fall(tx, get(tx, lease.turn))  # what joined may have lowered it
     deliveries.settle_turn(tx, lease.turn)
     return Ended(lease.turn, row["session"], "answered", made)
 
 
-def fault(tx: Transaction, turn: int, why: str, now: str, *, limit: int, final: bool = False) -> Ended:
+def fault(tx: Transaction, turn: int, why: str, now: str, *, limits: ChannelLimits, final: bool = False) -> Ended:
     """A turn's own fault: another attempt, or after the third (or with `final`) the end, told in its chat."""
     row = get(tx, turn)
     if row["stop_requested"]:
@@ -117,7 +118,7 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limit: int, final: 
         kind="notice",
         text=f"That did not work: {why.rstrip('.')}.{tried}{again}",
         now=now,
-        limit=limit,
+        limits=limits,
         turn=turn,
     )
     return Ended(turn, row["session"], "failed", made)
@@ -164,7 +165,7 @@ def _stoppable(tx: Transaction, session: str, role: Role, *states: str) -> list[
 
 
 def hold(
-    tx: Transaction, group: str, reason: str, now: str, *, limit: int, plain: bool = False
+    tx: Transaction, group: str, reason: str, now: str, *, limits: ChannelLimits, plain: bool = False
 ) -> list[tuple[Row, Ended]]:
     """Every queued turn of the group waits, with a reason that its chat is told once; with `plain` those do not that
     chose an engine or a model for themselves. Gives each row as it was."""
@@ -174,18 +175,18 @@ def hold(
         group,
         plain,
     )
-    return [(row, _hold(tx, row, reason, now, limit)) for row in rows]
+    return [(row, _hold(tx, row, reason, now, limits)) for row in rows]
 
 
-def hold_live(tx: Transaction, turn: int, reason: str, now: str, *, limit: int) -> Ended:
+def hold_live(tx: Transaction, turn: int, reason: str, now: str, *, limits: ChannelLimits) -> Ended:
     """A claimed turn waits, through no fault of its own: attempt and steps are kept. Its chat is told once."""
     row = get(tx, turn)
     _fall(tx, row)
     _give_back(tx, turn, "requeue")
-    return _hold(tx, row, reason, now, limit)
+    return _hold(tx, row, reason, now, limits)
 
 
-def _hold(tx: Transaction, row: Row, reason: str, now: str, limit: int) -> Ended:
+def _hold(tx: Transaction, row: Row, reason: str, now: str, limits: ChannelLimits) -> Ended:
     tx.move("turn", row["id"], "hold", held=reason, run=None, worker=None)
     made: list[int] = []
     told = True
@@ -201,7 +202,7 @@ def _hold(tx: Transaction, row: Row, reason: str, now: str, limit: int) -> Ended
             kind="notice",
             text=f"Your message is kept and will be answered as soon as that is possible: {reason}",
             now=now,
-            limit=limit,
+            limits=limits,
             turn=row["id"],
         )
     return Ended(row["id"], row["session"], "held", made)

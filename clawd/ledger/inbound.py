@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from clawd.channel import ChannelLimits
 from clawd.clock import rfc3339
 from clawd.ledger import deliveries, questions, turns
 from clawd.ledger.db import Row, Transaction
@@ -160,7 +161,7 @@ def open_commands(tx: Transaction) -> list[int]:
     ]
 
 
-def answer_command(tx: Transaction, seq: int, reply: str, now: str, limit: int) -> list[int]:
+def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: ChannelLimits) -> list[int]:
     """A command is answered by the daemon: the notice and the new state in one transaction. Gives the deliveries."""
     row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
     assert row is not None
@@ -174,7 +175,7 @@ def answer_command(tx: Transaction, seq: int, reply: str, now: str, limit: int) 
         kind="notice",
         text=reply,
         now=now,
-        limit=limit,
+        limits=limits,
         inbound=seq,
     )
 

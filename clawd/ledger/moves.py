@@ -25,6 +25,7 @@ INBOUND: Table = {
     ("received", "withdraw"): "withdrawn",
     ("held", "withdraw"): "withdrawn",
     ("received", "expire"): "stale",
+    ("held", "expire"): "stale",
     ("failed", "retry"): "received",
 }
 
@@ -100,6 +101,17 @@ QUESTION: Table = {
     ("open", "withdraw"): "withdrawn",
 }
 
+APPROVAL: Table = {
+    ("open", "approve"): "approved",
+    ("open", "deny"): "denied",
+    ("open", "expire"): "expired",
+    ("open", "void"): "void",  # what it rests on has changed
+    ("approved", "begin"): "executing",
+    ("approved", "void"): "void",
+    ("executing", "finish"): "done",
+    ("executing", "fail"): "failed",
+}
+
 TABLES: dict[str, Table] = {
     "inbound": INBOUND,
     "wake": WAKE,
@@ -108,6 +120,7 @@ TABLES: dict[str, Table] = {
     "run": RUN,
     "reservation": RESERVATION,
     "question": QUESTION,
+    "approval": APPROVAL,
 }
 
 # A delivery in one of these needs nothing more from us.

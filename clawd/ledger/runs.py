@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clawd.channel import ChannelLimits
 from clawd.ledger import deliveries
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority
@@ -88,7 +89,9 @@ def alive(tx: Transaction) -> list[Row]:
     return tx.all("SELECT * FROM run WHERE state <> 'gone' ORDER BY since")
 
 
-def tell_unknown(tx: Transaction, group: str, reason: str, now: str, *, limit: int) -> list[tuple[Row, list[int]]]:
+def tell_unknown(
+    tx: Transaction, group: str, reason: str, now: str, *, limits: ChannelLimits
+) -> list[tuple[Row, list[int]]]:
     """Nobody can say whether the group's sandbox lives: the chats of the turns that it has are told why they wait,
     once a message. One that was asked to stop needs no word. Gives the turns with the notices that were made."""
     told = []
@@ -100,7 +103,7 @@ def tell_unknown(tx: Transaction, group: str, reason: str, now: str, *, limit: i
         tx.execute("UPDATE inbound SET told = 1 WHERE turn = ?", row["id"])
         to = deliveries.Address.of(row)
         text = f"Your message is kept and will be answered as soon as that is possible: {reason}"
-        more = {"session": row["session"], "turn": row["id"], "now": now, "limit": limit}
+        more = {"session": row["session"], "turn": row["id"], "now": now, "limits": limits}
         told.append((row, deliveries.enqueue(tx, to, kind="notice", text=text, **more)))
     return told
 

@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clawd.channel import NOTICE
 from clawd.errors import UsageError
 from clawd.ids import is_job
 from clawd.ledger import deliveries, groups, inbound
@@ -39,7 +40,6 @@ TABLES = (
 )
 MOST_MISSES = 20_000  # keys without a row, one after another, behind which nothing more is expected
 GAP = 1_000  # keys that are left out behind a damaged table: the lost rows' are never given again
-LIMIT = 1900  # characters of a chunk that any platform takes
 _HEADER_BYTES = 100
 _INTERIOR = 5
 
@@ -344,7 +344,7 @@ def _say_again(tx: Transaction, turn: Row, now: str) -> None:
     if text:
         to = deliveries.Address.of(turn)
         deliveries.enqueue(
-            tx, to, session=turn["session"], kind="text", text=text, now=now, limit=LIMIT, turn=turn["id"]
+            tx, to, session=turn["session"], kind="text", text=text, now=now, limits=NOTICE, turn=turn["id"]
         )
 
 

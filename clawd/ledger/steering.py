@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection
 from typing import Any
 
+from clawd.channel import NOTICE
 from clawd.ledger import deliveries, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.trust import Role, lowest
@@ -111,7 +112,7 @@ def interrupt(tx: Transaction, turn: int, now: str) -> Row | None:
         kind="notice",
         text=INTERRUPTED,
         now=now,
-        limit=len(INTERRUPTED),
+        limits=NOTICE,
         turn=live["id"],
     )
     return live

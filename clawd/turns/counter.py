@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 
 from clawd import faults
+from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.config.models import THINKING
 from clawd.context.compose import Composer
@@ -56,14 +57,14 @@ class Counter:
         signals: Signals,
         composer: Composer,
         blobs: Blobs,
-        text_limit: Callable[[str], int],
+        limits: Callable[[str], ChannelLimits],
         parallel: Callable[[], int],
         jobs: Jobs,
         followups: Callable[[str], str],
     ) -> None:
         self._dispatcher, self._ledger, self._clock, self._signals = dispatcher, ledger, clock, signals
         self._composer, self._blobs = composer, blobs
-        self._text_limit, self._parallel = text_limit, parallel
+        self._limits, self._parallel = limits, parallel
         self._jobs, self._followups = jobs, followups
         self._whole = Whole()
 
@@ -237,9 +238,9 @@ class Counter:
         if is_job(row["session"]):
             self._signals.emit(News("trouble", group=row["grp"], data={"what": sentence}))
             return
-        to, limit = Address.of(row), self._text_limit(row["channel"])
+        to, limits = Address.of(row), self._limits(row["channel"])
         what: dict[str, Any] = {"session": row["session"], "kind": "notice", "text": sentence, "now": self._now()}
-        await self._ledger.insist(lambda tx: deliveries.enqueue(tx, to, limit=limit, **what))
+        await self._ledger.insist(lambda tx: deliveries.enqueue(tx, to, limits=limits, **what))
         self._dispatcher.deliver(to)
 
     async def notice(self, turn: int, sentence: str) -> None:
@@ -249,8 +250,8 @@ class Counter:
     async def _fail(self, run: Run, lease: Lease, why: str) -> None:
         def end(tx: Transaction) -> tuple[Row, ends.Ended]:
             row = turns.check_lease(tx, lease)
-            limit = self._text_limit(row["channel"])
-            return row, ends.fault(tx, lease.turn, why, self._now(), limit=limit, final=True)
+            limits = self._limits(row["channel"])
+            return row, ends.fault(tx, lease.turn, why, self._now(), limits=limits, final=True)
 
         with suppress(LeaseLost):  # its run ended meanwhile
             row, ended = await self._ledger.insist(end)
@@ -350,7 +351,7 @@ class Counter:
 
         def end(tx: Transaction) -> tuple[Row, ends.Ended]:
             row = turns.get(tx, lease.turn)
-            limit = self._text_limit(row["channel"])
+            limits = self._limits(row["channel"])
             if row["state"] == "claimed" and report is not None:
                 turns.check_lease(tx, lease)
                 report(tx, row)
@@ -361,10 +362,10 @@ class Counter:
                 if why is None and is_job(row["session"]):
                     why = self._jobs.take(tx, lease.turn, final.text)
                 if why is not None and spent is not None and row["engine"] in THINKING:
-                    return row, ends.hold_live(tx, lease.turn, str(spent), now, limit=limit)
+                    return row, ends.hold_live(tx, lease.turn, str(spent), now, limits=limits)
                 if why is not None:
-                    return row, ends.fault(tx, lease.turn, why, now, limit=limit, final=last)
-            return row, ends.answer(tx, lease, final, files, now, limit=limit)
+                    return row, ends.fault(tx, lease.turn, why, now, limits=limits, final=last)
+            return row, ends.answer(tx, lease, final, files, now, limits=limits)
 
         row, ended = await self._ledger.do(end)
         if lease.turn not in run.live:  # a replay

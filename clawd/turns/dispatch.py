@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 
+from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.errors import ClawdError, SandboxUnavailable
 from clawd.ledger import ends, turns
@@ -52,7 +53,7 @@ class Dispatcher:
         recorder: Recorder,
         tasks: Tasks,
         deliver: Callable[[Address], None],
-        text_limit: Callable[[str], int],
+        limits: Callable[[str], ChannelLimits],
         max_live: Callable[[], int],
         warm_seconds: Callable[[str], float],
         books: Books,
@@ -60,7 +61,7 @@ class Dispatcher:
     ) -> None:
         self._ledger, self._clock, self._signals = ledger, clock, signals
         self._recorder, self._tasks = recorder, tasks
-        self.deliver, self._text_limit = deliver, text_limit
+        self.deliver, self._limits = deliver, limits
         self._max_live, self._warm_seconds, self._wall_seconds = max_live, warm_seconds, wall_seconds
         self.active: dict[str, Run] = {}
         self._wanting: dict[str, None] = {}  # groups that have no run, or one that ends, in their order
@@ -364,8 +365,8 @@ class Dispatcher:
                 if (blame := blamed.get(row["id"], why)) is None:
                     ended = ends.requeue(tx, row["id"], self._now())
                 else:
-                    limit = self._text_limit(row["channel"])
-                    ended = ends.fault(tx, row["id"], blame, self._now(), limit=limit)
+                    limits = self._limits(row["channel"])
+                    ended = ends.fault(tx, row["id"], blame, self._now(), limits=limits)
                 given.append((row, ended))
             return given
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from clawd.channel import NOTICE
 from clawd.clock import Clock, rfc3339
 from clawd.ledger import ends, runs, turns
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -20,7 +21,6 @@ from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-NOTICE_LIMIT = 4000  # every platform takes a notice of this size
 LONGEST_HOLD_S = 60.0
 
 
@@ -99,8 +99,8 @@ class Holds:
 
         def hold(tx: Transaction) -> list[tuple[Row, list[int]]]:
             now = rfc3339(self._clock.now())
-            told = runs.tell_unknown(tx, group, reason, now, limit=NOTICE_LIMIT) if unknown else []
-            held = ends.hold(tx, group, reason, now, limit=NOTICE_LIMIT)
+            told = runs.tell_unknown(tx, group, reason, now, limits=NOTICE) if unknown else []
+            held = ends.hold(tx, group, reason, now, limits=NOTICE)
             return told + [(row, ended.deliveries) for row, ended in held]
 
         for row, made in await self._ledger.insist(hold):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from clawd.channel import NOTICE
 from clawd.clock import Clock, rfc3339
 from clawd.config.group import Effective
 from clawd.errors import ClawdError
@@ -19,7 +20,6 @@ from clawd.ledger.db import Ledger
 from clawd.ledger.deliveries import Address
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
-from clawd.turns.holds import NOTICE_LIMIT
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
 
@@ -88,7 +88,7 @@ class Spending:
             return False
         reason, now = str(spent), rfc3339(self._clock.now())
         for row, ended in await self._ledger.insist(
-            lambda tx: ends.hold(tx, group, reason, now, limit=NOTICE_LIMIT, plain=True)
+            lambda tx: ends.hold(tx, group, reason, now, limits=NOTICE, plain=True)
         ):
             if ended.deliveries:
                 self._deliver(Address.of(row))

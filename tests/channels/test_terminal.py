@@ -20,6 +20,9 @@ class Inbox:
     def __init__(self) -> None:
         self.received: list[Incoming] = []
 
+    def heard(self) -> None:
+        self.live = True
+
     async def receive(self, incoming: Incoming) -> Receipt:
         self.received.append(incoming)
         return Receipt(len(self.received), "received", "s", None)

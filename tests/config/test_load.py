@@ -126,6 +126,7 @@ bindings = ["telegram:-100123", "slack:T012/C345"]
 grants = ["anthropic", { service = "github", for = "owner", credential = "${env:GH}" }]
 external = ["mmkr:*"]
 answer = "mention"
+listen = true
 followups = "queue"
 sessions = "thread"
 timezone = "Asia/Tokyo"

@@ -48,6 +48,9 @@ class StandIn:
             raise NotFound(f"there is no group {group}", hint="clawd groups list")
         return group, session or SESSION
 
+    def heard(self) -> None:
+        pass
+
     async def receive(self, incoming: Incoming) -> Receipt:
         text = incoming.texts[0]
         if text == "refuse":

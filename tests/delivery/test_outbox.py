@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from clawd.channel import ChannelLimits, NotSent, SendRefused, Unsure
+from clawd.channel import NOTICE, ChannelLimits, NotSent, SendRefused, Unsure
 from clawd.clock import SystemClock
 from clawd.delivery.outbox import Outbox
 from clawd.ledger import deliveries, groups
@@ -49,7 +49,7 @@ def prepare(ledger: Ledger, texts: list[str], state: str | None = None) -> None:
     def work(tx: Transaction) -> None:
         groups.add(tx, "main", NOW)
         for text in texts:
-            [id] = deliveries.enqueue(tx, TO, session="s", kind="text", text=text, now=NOW, limit=4000)
+            [id] = deliveries.enqueue(tx, TO, session="s", kind="text", text=text, now=NOW, limits=ChannelLimits())
             if state:
                 tx.move("delivery", id, "send")
 
@@ -140,7 +140,7 @@ async def test_a_reaction_is_tried_once_and_nothing_waits_for_it(
     prepare(ledger, [])
 
     def react(tx: Transaction) -> None:
-        to: dict[str, Any] = {"session": "s", "now": NOW, "limit": 4000}
+        to: dict[str, Any] = {"session": "s", "now": NOW, "limits": NOTICE}
         [id] = deliveries.enqueue(tx, TO, kind="reaction", text="👍", target="m7", **to)
         deliveries.enqueue(tx, TO, kind="text", text="behind it", **to)
         tx.execute("UPDATE delivery SET state = ? WHERE id = ?", found, id)
@@ -163,5 +163,5 @@ async def test_a_send_that_fails_for_good_is_told_at_the_owners_terminal(ledger:
 async def test_a_channel_that_is_not_there_fails_its_own_rows_alone(ledger: Ledger) -> None:
     prepare(ledger, ["a"])
     other = Address("nowhere", "", "c1", "")
-    ledger.tx(lambda tx: deliveries.enqueue(tx, other, session="s", kind="text", text="x", now=NOW, limit=4000))
+    ledger.tx(lambda tx: deliveries.enqueue(tx, other, session="s", kind="text", text="x", now=NOW, limits=NOTICE))
     assert await run(ledger, Platform([])) == ["sent"]

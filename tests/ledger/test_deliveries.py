@@ -2,6 +2,7 @@
 
 import pytest
 
+from clawd.channel import NOTICE
 from clawd.ledger import deliveries
 from clawd.ledger.deliveries import Address
 from tests.ledger.conftest import NOW, Desk
@@ -22,7 +23,7 @@ def test_a_terminal_is_told_what_was_sent_while_it_was_away(desk: Desk, moves: t
     turn = desk.accept().turn
     to = Address("terminal", "", "main", "")
     [id] = desk.ledger.tx(
-        lambda tx: deliveries.enqueue(tx, to, session="s", kind="text", text="a", now=NOW, limit=4000, turn=turn)
+        lambda tx: deliveries.enqueue(tx, to, session="s", kind="text", text="a", now=NOW, limits=NOTICE, turn=turn)
     )
     for event in moves:
         desk.ledger.tx(lambda tx, event=event: tx.move("delivery", id, event))  # type: ignore[misc]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from clawd.channel import ChannelLimits
 from clawd.errors import UsageError
 from clawd.ledger import effects, ends, groups, jobs, turns
 from clawd.ledger.db import Transaction
@@ -65,7 +66,7 @@ def test_whoever_goes_on_with_the_turn_hears_of_each_effect_again_before_another
     lease = claim(desk)
     assert [call(desk, lease).result["ok"] for _ in range(2)] == [1, 2]
     if end == "fault":
-        desk.ledger.tx(lambda tx: ends.fault(tx, lease.turn, "it broke", NOW, limit=4000))
+        desk.ledger.tx(lambda tx: ends.fault(tx, lease.turn, "it broke", NOW, limits=ChannelLimits()))
         lease = claim(desk, "r2")
     elif end == "restart":  # the attempt stays what it was
         desk.ledger.tx(lambda tx: ends.requeue(tx, lease.turn, NOW))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import moment_of
 from clawd.errors import ClawdError, NotFound
 from clawd.ledger import deliveries, effects, ends, forget, inbound, jobs, queries, runs, turns
@@ -54,13 +55,13 @@ def answer(desk: Desk, *, sent: bool = True, recorded: bool = True, seen: bool =
     def work(tx: Transaction) -> None:
         def act(tx: Transaction, effect: int) -> dict[str, Any]:
             to = deliveries.Address("terminal", "", "main", "")
-            common: dict[str, Any] = {"session": "terminal:main", "now": NOW, "limit": 4000}
+            common: dict[str, Any] = {"session": "terminal:main", "now": NOW, "limits": NOTICE}
             deliveries.enqueue(tx, to, kind="text", text="CANARY effect", turn=lease.turn, effect=effect, **common)
             return {"ok": "CANARY result"}
 
         turns.add_step(tx, lease, 0, {"role": "assistant", "content": "CANARY step"}, [])
         effects.do(tx, lease, "send_message", {"text": "x"}, 0, act)
-        ends.answer(tx, lease, Final("CANARY answer"), [("CANARY name", "blob")], NOW, limit=4000)
+        ends.answer(tx, lease, Final("CANARY answer"), [("CANARY name", "blob")], NOW, limits=ChannelLimits())
         if recorded:
             ends.recorded(tx, lease.turn, NOW)
         if sent:
@@ -106,7 +107,10 @@ def test_a_job_goes_as_a_turn_does_with_its_session(ledger: Ledger, desk: Desk) 
     id = ledger.tx(lambda tx: jobs.put(tx, "k", "main", "key", "CANARY prompt", asks, NOW))
     lease = claim(desk)
     ledger.tx(
-        lambda tx: (jobs.answered(tx, id, "CANARY"), ends.answer(tx, lease, Final("CANARY"), [], NOW, limit=4000))
+        lambda tx: (
+            jobs.answered(tx, id, "CANARY"),
+            ends.answer(tx, lease, Final("CANARY"), [], NOW, limits=ChannelLimits()),
+        )
     )
     ledger.tx(lambda tx: ends.recorded(tx, lease.turn, NOW))
     assert whole(ledger).count("CANARY") == 3
@@ -122,7 +126,7 @@ def test_a_turn_that_joined_another_goes_with_it(ledger: Ledger, desk: Desk) -> 
     lease = claim(desk)
     desk.accept("CANARY, too")
     ids = [row["id"] for row in ledger.tx(lambda tx: tx.all("SELECT id FROM wake"))]
-    ledger.tx(lambda tx: ends.answer(tx, lease, Final("CANARY", shown=ids), [], NOW, limit=4000))
+    ledger.tx(lambda tx: ends.answer(tx, lease, Final("CANARY", shown=ids), [], NOW, limits=ChannelLimits()))
     ledger.tx(lambda tx: (ends.recorded(tx, lease.turn, NOW), send(tx), tx.execute("UPDATE delivery SET seen = 1")))
     pass_days(ledger, 7.1)
     assert "CANARY" not in whole(ledger)
@@ -158,7 +162,7 @@ def test_waiting_messages_and_commands_stay_and_answered_commands_go(ledger: Led
     answered = desk.accept("/help", kind="command").seq
 
     def work(tx: Transaction) -> None:
-        inbound.answer_command(tx, answered, "CANARY reply", NOW, 4000)
+        inbound.answer_command(tx, answered, "CANARY reply", NOW, NOTICE)
         send(tx)
         tx.execute("UPDATE delivery SET seen = 1")
 
@@ -174,9 +178,9 @@ def test_a_notice_of_its_own_goes_too(ledger: Ledger, desk: Desk) -> None:
     to = deliveries.Address("telegram", "", "7", "")
 
     def work(tx: Transaction) -> None:
-        deliveries.enqueue(tx, to, session="s", kind="notice", text="CANARY", now=NOW, limit=4000)
+        deliveries.enqueue(tx, to, session="s", kind="notice", text="CANARY", now=NOW, limits=ChannelLimits())
         send(tx)
-        deliveries.enqueue(tx, to, session="s", kind="notice", text="not sent", now=NOW, limit=4000)
+        deliveries.enqueue(tx, to, session="s", kind="notice", text="not sent", now=NOW, limits=ChannelLimits())
 
     ledger.tx(work)
     pass_days(ledger, 8)
@@ -191,7 +195,7 @@ def test_a_failed_turn_outlives_the_one_that_tries_it_again(ledger: Ledger, desk
     failed = claim(desk).turn
 
     def fail(tx: Transaction) -> int:
-        ends.fault(tx, failed, "it broke", NOW, limit=4000, final=True)
+        ends.fault(tx, failed, "it broke", NOW, limits=ChannelLimits(), final=True)
         ends.recorded(tx, failed, NOW)
         send(tx)
         tx.execute("UPDATE delivery SET seen = 1")
@@ -214,7 +218,7 @@ def test_a_failed_message_without_its_text_is_not_tried_again(ledger: Ledger, de
     failed = claim(desk).turn
 
     def fail(tx: Transaction) -> None:
-        ends.fault(tx, failed, "it broke", NOW, limit=4000, final=True)
+        ends.fault(tx, failed, "it broke", NOW, limits=ChannelLimits(), final=True)
         ends.recorded(tx, failed, NOW)
         send(tx)
         tx.execute("UPDATE delivery SET seen = 1")

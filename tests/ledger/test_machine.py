@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from clawd.channel import ChannelLimits
 from clawd.errors import LeaseLost
 from clawd.ledger import deliveries, ends, inbound, jobs, runs, steering, turns
 from clawd.ledger.db import Ledger, Transaction
@@ -92,7 +93,7 @@ class Messages(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS), release=st.sampled_from([True, True, False]))
     def hold(self, group: str, release: bool) -> None:
-        self.ledger.tx(lambda tx: ends.hold(tx, group, "no sandbox", NOW, limit=4000))
+        self.ledger.tx(lambda tx: ends.hold(tx, group, "no sandbox", NOW, limits=ChannelLimits()))
         if release:
             self.ledger.tx(lambda tx: ends.release(tx, group))
 
@@ -171,14 +172,14 @@ class Messages(RuleBasedStateMachine):
             )
             assert ended.state == "stopped" or {row["turn"] for row in rows} <= {lease.turn}
         else:
-            self.ledger.tx(lambda tx: ends.fault(tx, lease.turn, "broke", NOW, limit=4000))
+            self.ledger.tx(lambda tx: ends.fault(tx, lease.turn, "broke", NOW, limits=ChannelLimits()))
 
     def answer(self, lease: Lease, shown: list[int] | None = None) -> ends.Ended:
         final = Final(f"reply to {lease.turn}", shown=shown)
         if shown is None:
             own = self.ledger.tx(lambda tx: turns.wakes(tx, lease.turn))
             self.shown.setdefault(lease.turn, set()).update(wake["id"] for wake in own)
-        return self.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000))
+        return self.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limits=ChannelLimits()))
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data())

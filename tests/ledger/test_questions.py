@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from clawd.channel import ChannelLimits
 from clawd.clock import moment_of
 from clawd.ledger import ends, groups, inbound, questions, turns
 from clawd.trust import Role
@@ -150,7 +151,7 @@ def test_one_that_nobody_answers_becomes_a_turn_of_its_own_authority(desk: Desk)
     assert states(desk) == ["expired"]
     desk.ledger.tx(lambda tx: ends.requeue(tx, asking, NOW))
     desk.ledger.tx(lambda tx: ends.stop_waiting(tx, "terminal:main", NOW))
-    assert desk.ledger.tx(lambda tx: ends.hold(tx, "main", "why", NOW, limit=4000)) == []
+    assert desk.ledger.tx(lambda tx: ends.hold(tx, "main", "why", NOW, limits=ChannelLimits())) == []
 
 
 def test_a_turn_without_a_message_fails_with_nothing_to_retry(desk: Desk) -> None:
@@ -162,7 +163,7 @@ def test_a_turn_without_a_message_fails_with_nothing_to_retry(desk: Desk) -> Non
     desk.ledger.tx(lambda tx: ends.recorded(tx, asking, NOW))
     claimed = desk.ledger.tx(lambda tx: turns.claim(tx, "r", "main", 0, NOW))
     assert claimed is not None and claimed.turn["id"] == asking + 1
-    desk.ledger.tx(lambda tx: ends.fault(tx, asking + 1, "it broke", NOW, limit=4000, final=True))
+    desk.ledger.tx(lambda tx: ends.fault(tx, asking + 1, "it broke", NOW, limits=ChannelLimits(), final=True))
     [said] = desk.ledger.tx(lambda tx: tx.all("SELECT text FROM delivery"))
     assert said["text"] == "That did not work: it broke."
 
@@ -174,7 +175,7 @@ def test_a_failed_answer_is_tried_again_with_what_it_answered(desk: Desk) -> Non
     desk.ledger.tx(lambda tx: ends.recorded(tx, asking, NOW))
     assert desk.ledger.tx(lambda tx: turns.claim(tx, "r", "main", 0, NOW)) is not None
     before = wake_of(desk, accepted.turn)
-    desk.ledger.tx(lambda tx: ends.fault(tx, accepted.turn or 0, "it broke", NOW, limit=4000, final=True))
+    desk.ledger.tx(lambda tx: ends.fault(tx, accepted.turn or 0, "it broke", NOW, limits=ChannelLimits(), final=True))
     again = desk.ledger.tx(lambda tx: ends.retry(tx, accepted.seq, NOW))
     assert {**wake_of(desk, again), "id": 0} == {**before, "id": 0, "recorded": True}
 

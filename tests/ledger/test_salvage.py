@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from clawd.channel import ChannelLimits
 from clawd.clock import moment_of
 from clawd.ledger import deliveries, ends, groups, jobs, questions, turns
 from clawd.ledger.db import Ledger, Transaction
@@ -35,7 +36,7 @@ def play(desk: Desk, text: str, *, said: bool = True, recorded: bool = True) -> 
     def work(tx: Transaction) -> None:
         turns.add_step(tx, lease, 0, {"role": "assistant", "content": "step"}, [])
         final = Final(f"re {text}")
-        ended = ends.answer(tx, lease, final, [], NOW, limit=4000)
+        ended = ends.answer(tx, lease, final, [], NOW, limits=ChannelLimits())
         assert ended is not None
         for delivery in ended.deliveries if said else ():
             deliveries.decide(tx, delivery, "send")
@@ -63,7 +64,7 @@ def damaged(desk: Desk, tmp_path: Path) -> Path:
     )
     desk.accept("waits", group="side")
     desk.accept("held", group="third")
-    desk.ledger.tx(lambda tx: ends.hold(tx, "third", "no sandbox", NOW, limit=4000))
+    desk.ledger.tx(lambda tx: ends.hold(tx, "third", "no sandbox", NOW, limits=ChannelLimits()))
     desk.accept("/status", kind="command")
     desk.ledger.tx(lambda tx: jobs.put(tx, "k", "side", "key", "prompt", Authority(Role.OWNER), NOW))
     desk.ledger.close()

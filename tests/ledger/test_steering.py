@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from clawd.channel import ChannelLimits
 from clawd.errors import UsageError
 from clawd.ledger import deliveries, effects, ends, groups, inbound, jobs, queries, steering, turns
 from clawd.ledger.db import Row, Transaction
@@ -176,7 +177,7 @@ def test_what_was_said_to_a_turn_that_joins_goes_on_with_the_live_one(desk: Desk
     desk.run("r1")
     lease = must_claim(desk)
     second = desk.accept()
-    desk.ledger.tx(lambda tx: ends.hold(tx, "main", "no sandbox", NOW, limit=4000))
+    desk.ledger.tx(lambda tx: ends.hold(tx, "main", "no sandbox", NOW, limits=ChannelLimits()))
     desk.ledger.tx(lambda tx: ends.release(tx, "main"))
     step(desk, lease, 0, second)
     answer(desk, lease)
@@ -348,7 +349,7 @@ def test_a_failed_job_has_no_chat_to_tell(desk: Desk) -> None:
     desk.accept(session="a")
     asks = Authority(Role.OWNER)
     desk.ledger.tx(lambda tx: jobs.put(tx, "k", "main", "key", "prompt", asks, NOW))
-    desk.ledger.tx(lambda tx: ends.hold(tx, "main", "no sandbox", NOW, limit=4000))
+    desk.ledger.tx(lambda tx: ends.hold(tx, "main", "no sandbox", NOW, limits=ChannelLimits()))
     desk.ledger.tx(lambda tx: ends.release(tx, "main"))
     desk.run("r1")
     must_claim(desk)

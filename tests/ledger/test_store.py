@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from clawd.channel import ChannelLimits
 from clawd.config.home import Home
 from clawd.ledger import deliveries, ends, turns
 from clawd.ledger.db import Ledger, Transaction
@@ -33,7 +34,7 @@ def home(tmp_path: Path) -> Home:
             lease = Lease(f"run-{group}", claim.turn["id"], 1, 0)
             turns.add_step(tx, lease, 0, {"role": "assistant", "content": f"step of {group}"}, [])
             final = Final(f"answer of {group}")
-            ends.answer(tx, lease, final, [("f", blob)], NOW, limit=4000)
+            ends.answer(tx, lease, final, [("f", blob)], NOW, limits=ChannelLimits())
             ends.recorded(tx, lease.turn, NOW)
             for row in tx.all("SELECT id FROM delivery WHERE state = 'pending'"):
                 tx.move("delivery", row["id"], "send")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from clawd.channel import ChannelLimits
 from clawd.errors import ClawdError, LeaseLost, UsageError
 from clawd.ledger import deliveries, effects, ends, groups, money, runs, turns
 from clawd.ledger.db import Transaction
@@ -25,7 +26,7 @@ def must_claim(desk: Desk, run: str = "r1", group: str = "main", worker: int = 0
 
 def answer(desk: Desk, lease: Lease, text: str = "hello", **more: object) -> ends.Ended:
     final = Final(text, **more)  # type: ignore[arg-type]
-    return desk.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limit=4000))
+    return desk.ledger.tx(lambda tx: ends.answer(tx, lease, final, [], NOW, limits=ChannelLimits()))
 
 
 def record(desk: Desk, turn: int) -> None:
@@ -33,7 +34,7 @@ def record(desk: Desk, turn: int) -> None:
 
 
 def fault(desk: Desk, turn: int, **more: bool) -> ends.Ended:
-    return desk.ledger.tx(lambda tx: ends.fault(tx, turn, "it broke", NOW, limit=4000, **more))
+    return desk.ledger.tx(lambda tx: ends.fault(tx, turn, "it broke", NOW, limits=ChannelLimits(), **more))
 
 
 def deliver(desk: Desk) -> None:
@@ -274,7 +275,7 @@ def test_stop_all_clears_what_waits(desk: Desk) -> None:
 def test_held_turns_are_told_once_and_go_on_in_order(desk: Desk) -> None:
     messages = [desk.accept(), desk.accept()]
     for _ in range(2):
-        held = desk.ledger.tx(lambda tx: ends.hold(tx, "main", "no sandbox can be made", NOW, limit=4000))
+        held = desk.ledger.tx(lambda tx: ends.hold(tx, "main", "no sandbox can be made", NOW, limits=ChannelLimits()))
         assert [each.turn for _, each in held] == [1, 2]
         assert desk.state("inbound", messages[0].seq) == "held"
         assert desk.ledger.tx(lambda tx: ends.release(tx, "main")) == 2

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
+from clawd.channel import ChannelLimits
 from clawd.config.begin import ensure_group
 from clawd.config.group import Effective
 from clawd.config.home import Home
@@ -219,7 +220,7 @@ class Ground:
             recorder=self.recorder,
             tasks=self.tasks,
             deliver=self.delivered.append,
-            text_limit=lambda channel: 4000,
+            limits=lambda channel: ChannelLimits(),
             max_live=lambda: max_live,
             warm_seconds=lambda group: self.warm,
             books=Books(self.ledger, self.clock, lambda: load_config(self.home, {}), self.settings),
@@ -248,7 +249,7 @@ class Ground:
             signals=self.signals,
             composer=self.composer,
             blobs=Blobs(self.home.blobs),
-            text_limit=lambda channel: 4000,
+            limits=lambda channel: ChannelLimits(),
             parallel=lambda: self.workers,
             jobs=self.jobs,
             followups=lambda group: self.followups,

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from clawd.channel import ChannelLimits
 from clawd.errors import LeaseLost
 from clawd.ledger import ends, turns
 from clawd.ledger.db import Transaction
@@ -171,7 +172,7 @@ async def test_silence_is_a_fault_also_after_a_notice_that_the_turn_waited(tmp_p
     async with opened(tmp_path, workers=0) as ground:
         message = await ground.accept()
         run = await ground.run()
-        await ground.ledger.do(lambda tx: ends.hold(tx, "main", "no sandbox", "now", limit=4000))
+        await ground.ledger.do(lambda tx: ends.hold(tx, "main", "no sandbox", "now", limits=ChannelLimits()))
         await ground.ledger.do(lambda tx: ends.release(tx, "main"))
         for _ in range(3):
             lease, _ = await ground.offer(run)

@@ -1,0 +1,21 @@
+"""Channels in the ledger: where each was read up to, and which chats there are."""
+
+from __future__ import annotations
+
+from clawd.ledger.db import Transaction
+
+
+def keep(tx: Transaction, channel: str, cursor: str, now: str) -> None:
+    """The channel was read up to here."""
+    tx.execute(
+        "INSERT INTO cursor (channel, value, at) VALUES (?, ?, ?)"
+        " ON CONFLICT (channel) DO UPDATE SET value = excluded.value, at = excluded.at",
+        channel,
+        cursor,
+        now,
+    )
+
+
+def cursor(tx: Transaction, channel: str) -> str | None:
+    row = tx.one("SELECT value FROM cursor WHERE channel = ?", channel)
+    return row["value"] if row else None
