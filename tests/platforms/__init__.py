@@ -75,6 +75,9 @@ class Platform(ABC):
     threads = True
     typing = True
     deletes = True  # whether the platform tells of deletions
+    edits = True  # whether people can edit what they said
+    albums = True  # whether several files come as several messages of one album
+    streams = True  # whether answers grow
 
     def __init__(self) -> None:
         self.sent: list[Sent] = []
