@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from tests.platforms.discord import Discord
+from tests.platforms.slack import Slack
+from tests.platforms.telegram import Telegram
+
 from benchmarks.daemon import await_answer, home
 from benchmarks.figures import Figure, figure
 from benchmarks.idle import SECONDS, cpu, pss
 from clawd.config.home import Home
 from tests.platforms import Platform
-from tests.platforms.discord import Discord
-from tests.platforms.slack import Slack
-from tests.platforms.telegram import Telegram
 
 CHATS = 40
 SLOW_S = 2.0
@@ -76,12 +77,13 @@ def memory() -> Iterator[Figure]:
 
 def apart() -> Iterator[Figure]:
     """Telegram's answers alone, and while Slack takes 2 s for every send and Discord is down."""
+    alone: list[float] = []
     with Telegram() as telegram, Slack() as slack, Discord() as discord:
         for name, others in (("alone", []), ("beside one dead and one slow", [slack, discord])):
             bindings = [telegram.binding(str(-1000 - number)) for number in range(CHATS)]
             with home(["main"]) as made:
                 made.group("main").config_file.write_text(
-                    f"schema = 1\nbindings = {bindings!r}\nsessions = \"thread\"\n".replace("'", '"')
+                    f'schema = 1\nbindings = {bindings!r}\nsessions = "thread"\n'.replace("'", '"')
                 )
                 with _daemon(made, telegram, *others):
                     if others:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
 
 from aiohttp import web
 
@@ -22,7 +24,7 @@ class Terminal(Platform):
     owner, member, stranger = "owner", "member:bob", "stranger:eve"
     threads = typing = deletes = edits = albums = streams = False
     config = ""
-    env: dict[str, str] = {}
+    env: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +70,12 @@ class Terminal(Platform):
         content = await asyncio.to_thread(_read, data["path"]) if data["path"] else None
         self._show(Sent(f"e{data['delivery']}", chat, data["text"], name=data["name"], data=content))
 
+    def chats(self) -> Iterator[str]:
+        return iter(())
+
+    def thread(self, chat: str) -> str:
+        raise NotImplementedError
+
     def say(self, text: str, chat: str = "", sender: str = "", **more: Any) -> str:
         id = more.get("id") or uuid.uuid4().hex
         self._last = {"text": text, "platform_id": id, "chat": chat or "main", "as": sender or "owner"}
@@ -104,5 +112,4 @@ class Terminal(Platform):
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+    return Path(path).read_bytes()

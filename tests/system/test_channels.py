@@ -48,7 +48,9 @@ name = "bob"
 role = "member"
 accounts = ["{member}"]
 """
-GROUP = 'schema = 1\ngrants = [{{service = "anthropic", for = "member"}}]\nbindings = [{bindings}]\nanswer = "{answer}"\n'
+GROUP = (
+    'schema = 1\ngrants = [{{service = "anthropic", for = "member"}}]\nbindings = [{bindings}]\nanswer = "{answer}"\n'
+)
 
 
 @dataclass
