@@ -28,3 +28,16 @@ def direct(tx: Transaction, channel: str | None = None) -> list[Row]:
         " ORDER BY seen DESC",
         channel,
     )
+
+
+def moved(tx: Transaction, channel: str, account: str, chat: str, now: str) -> None:
+    """The platform calls a chat `now` from here on. Here it keeps its first id; told again, nothing changes."""
+    known = tx.one("SELECT chat FROM alias WHERE channel = ? AND account = ? AND now = ?", channel, account, chat)
+    tx.execute(
+        "INSERT INTO alias (channel, account, chat, now) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (channel, account, chat) DO UPDATE SET now = excluded.now",
+        channel,
+        account,
+        known["chat"] if known else chat,
+        now,
+    )
