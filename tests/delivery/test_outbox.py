@@ -149,7 +149,8 @@ async def test_what_the_platform_said_holds_that_chat_alone(ledger: Ledger) -> N
     async with working(ledger, platform) as outbox:
         await until(lambda: platform.shown("c2") == ["b", "b2"])
         outbox.back("platform")  # it is not gone: it said how long
-        assert not outbox.try_pace(TO, False) and outbox.try_pace(replace(TO, chat="c2"), False)
+        await until(lambda: outbox.try_pace(replace(TO, chat="c2"), False))
+        assert not outbox.try_pace(TO, False)
         await until(lambda: platform.shown())
         assert clock.monotonic() - began >= 0.5
     assert len(platform.tried) == 4
