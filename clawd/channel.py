@@ -106,6 +106,10 @@ class Inbox(Protocol):
         """The last place that was kept."""
         ...
 
+    async def moved(self, chat: str, now: str, cursor: str) -> None:
+        """A chat has another id from now on, which is durable with the cursor. Inside it keeps its first one."""
+        ...
+
     def heard(self) -> None:
         """The platform said something just now (data, an empty poll's answer, a heartbeat's): the channel is live."""
         ...
