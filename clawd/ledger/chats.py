@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clawd.ledger.db import Row, Transaction
+from clawd.model import Incoming
 
 
 def keep(tx: Transaction, channel: str, cursor: str, now: str) -> None:
@@ -21,6 +22,15 @@ def cursor(tx: Transaction, channel: str) -> str | None:
     return row["value"] if row else None
 
 
+def spoken_in(tx: Transaction, incoming: Incoming, person: str | None, now: str) -> None:
+    """Somebody who may speak has spoken in a chat just now; `person` is whose a direct chat is."""
+    tx.execute(
+        "INSERT OR REPLACE INTO chat (channel, account, chat, direct, title, person, seen) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        *(incoming.channel, incoming.account, incoming.chat, incoming.direct, incoming.title),
+        *(person if incoming.direct else None, now),
+    )
+
+
 def direct(tx: Transaction, channel: str | None = None) -> list[Row]:
     """Direct chats with people, the one that was spoken in last first."""
     return tx.all(
@@ -28,3 +38,26 @@ def direct(tx: Transaction, channel: str | None = None) -> list[Row]:
         " ORDER BY seen DESC",
         channel,
     )
+
+
+def move(tx: Transaction, channel: str, account: str, chat: str, now: str) -> None:
+    """The platform calls a chat `now`. Inside of clawd it keeps the name that it was known by first."""
+    tx.execute(
+        "INSERT OR REPLACE INTO alias (channel, account, chat, now) VALUES (?, ?, ?, ?)",
+        channel,
+        account,
+        first_of(tx, channel, account, chat),
+        now,
+    )
+
+
+def first_of(tx: Transaction, channel: str, account: str, now: str) -> str:
+    """What a chat that the platform calls `now` is called inside of clawd."""
+    row = tx.one("SELECT chat FROM alias WHERE channel = ? AND account = ? AND now = ?", channel, account, now)
+    return row["chat"] if row else now
+
+
+def now_of(tx: Transaction, channel: str, account: str, chat: str) -> str:
+    """What the platform calls a chat now."""
+    row = tx.one("SELECT now FROM alias WHERE channel = ? AND account = ? AND chat = ?", channel, account, chat)
+    return row["now"] if row else chat
