@@ -41,3 +41,12 @@ def met(tx: Transaction, incoming: Incoming, person: str | None, now: str) -> No
 def direct_of(tx: Transaction, person: str) -> list[Row]:
     """The direct chats of a person that we know, the newest first."""
     return tx.all("SELECT * FROM chat WHERE direct = 1 AND person = ? ORDER BY seen DESC", person)
+
+
+def direct(tx: Transaction, channel: str | None = None) -> list[Row]:
+    """Direct chats with people, the one that was spoken in last first."""
+    return tx.all(
+        "SELECT * FROM chat WHERE direct = 1 AND person IS NOT NULL AND channel = COALESCE(?, channel)"
+        " ORDER BY seen DESC",
+        channel,
+    )
