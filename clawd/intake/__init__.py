@@ -7,4 +7,4 @@ from clawd.intake.commands import Press as Press
 from clawd.intake.commands import parse as parse
 from clawd.intake.decision import Rules as Rules
 from clawd.intake.intake import Intake as Intake
-from clawd.people.door import Place as Place
+from clawd.people.bindings import Place as Place

@@ -35,7 +35,7 @@ class Listens(Protocol):
     """What turns spoken notes into text."""
 
     async def text(self, path: Path, mime: str) -> str | None:
-        """What is said in a file; None where no service is set up for it. Raises ClawdError with why it is not known."""
+        """What is said in a file; None where no service is set up for it. Raises ClawdError."""
         ...
 
 

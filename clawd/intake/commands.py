@@ -32,6 +32,10 @@ class CommandContext(Protocol):
         """What `/model` says, and does. Raises ClawdError."""
         ...
 
+    async def pair(self, person: str | None) -> str:
+        """What `/pair` says to an owner: a code for another account of theirs. Raises ClawdError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -52,7 +56,7 @@ class Command:
     """What is done outside of the ledger, and may be done twice: its words are the reply, and `run` is not called."""
 
 
-# What a button does that was pressed: (tx, its row with `value`, now). It was surely put by us on that very message; who
+# What a pressed button does: (tx, its row with `value`, now). It was surely put on that very message by us; who
 # may press it is for this to know. None: it is ignored, and nothing of it is kept.
 Press = Callable[[Transaction, Row, str], Done | None]
 

@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import anyio
 
@@ -30,7 +31,8 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.inbound import Accepted
 from clawd.model import Incoming, Part, Receipt
-from clawd.people.door import Admits, Admitted, Place
+from clawd.people.bindings import Place
+from clawd.people.door import Admitted
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
 from clawd.trust import Role, at_least, origin_of
@@ -40,6 +42,14 @@ log = logging.getLogger(__name__)
 DEFECT = "That could not be taken in, by a defect of clawd; its log says more."
 _MERGED = "Many messages wait already; this one will be answered together with the last of them."
 _IGNORED = Receipt(None, "ignored", None, None)
+
+
+class Admits(Protocol):
+    """What intake needs of the door (`people.door`)."""
+
+    async def admit(self, incoming: Incoming) -> Admitted:
+        """Who a message is from, and where it belongs. Raises StorageError alone."""
+        ...
 
 
 class _NotOurs(Exception):
@@ -139,6 +149,7 @@ class Intake:
             if incoming.kind == "button":
                 return await self._press(incoming, admitted, place, cursor)
             return await self._take(incoming, admitted, place, cursor)
+        raise AssertionError("a shielded scope swallows nothing")
 
     # ── messages and commands ──
 
@@ -192,7 +203,7 @@ class Intake:
             row = inbound.get(tx, accepted.seq)
             if not accepted.fresh:
                 return _Taken(accepted, row)
-            chats.spoken_in(tx, incoming, admitted.person, stamp)
+            chats.met(tx, incoming, admitted.person, stamp)
             if late:
                 tx.move("inbound", accepted.seq, "expire")
                 return _Taken(replace(accepted, state="stale"), row, held.OLD)

@@ -80,7 +80,8 @@ def leave(tx: Transaction, live: Row, shown: Collection[int] | None, now: str) -
     """At its answer: the turn's wakes that the model was never shown, by `shown` or any step, wait again, in a new
     turn, which is given. An answer answers something: where nothing was shown, all was."""
     own = tx.all(
-        "SELECT w.* FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ? AND w.kind <> 'edit' ORDER BY w.id",
+        "SELECT w.* FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+        " WHERE tw.turn = ? AND w.kind <> 'edit' ORDER BY w.id",
         live["id"],
     )
     seen = set(shown if shown is not None else [row["id"] for row in own])

@@ -182,7 +182,8 @@ def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None
 
 
 WAKES = (
-    "SELECT w.*, tw.turn, tw.joined, i.parts, COALESCE(i.name, i.sender) AS sender, i.at FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+    "SELECT w.*, tw.turn, tw.joined, i.parts, COALESCE(i.name, i.sender) AS sender, i.at"
+    " FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
     " JOIN turn t ON t.id = tw.turn LEFT JOIN inbound i ON i.seq = w.inbound"
 )
 
