@@ -220,6 +220,7 @@ def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: Chan
         now=now,
         limits=limits,
         inbound=seq,
+        reply_to=None if row["direct"] or row["kind"] != "command" else row["platform_id"],
     )
 
 
