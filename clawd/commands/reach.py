@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from clawd.commands.people import PeopleOperations
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
 from clawd.ledger.db import Ledger
@@ -23,9 +24,10 @@ class Reach:
         dispatcher: Dispatcher,
         recorder: Recorder,
         books: Books,
+        people: PeopleOperations,
     ) -> None:
         self._home, self._config, self._ledger, self._books = home, config, ledger, books
-        self._dispatcher, self._recorder = dispatcher, recorder
+        self._dispatcher, self._recorder, self._people = dispatcher, recorder, people
 
     def stopped(self, live: list[int], waiting: list[int]) -> None:
         for turn in live:
@@ -54,3 +56,7 @@ class Reach:
             return model.say(self._home.group(group).config_file, config, settings, group, words)
 
         return await asyncio.to_thread(say)
+
+    async def pair(self, person: str | None) -> str:
+        made = await self._people.pair({"person": person})
+        return f"Send {made['code']} to me in a direct message from your other account, within ten minutes."

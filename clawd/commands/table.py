@@ -3,6 +3,7 @@ durable. Words of later rooms are known and say so."""
 
 from __future__ import annotations
 
+from clawd.errors import UsageError
 from clawd.intake import Command, CommandContext, Done
 from clawd.ledger import ends, groups, questions, turns
 from clawd.ledger.db import Row, Transaction
@@ -59,6 +60,18 @@ async def _usage(context: CommandContext, row: Row, rest: str) -> str:
     return await context.usage(row["grp"], row["session"])
 
 
+async def _pair(context: CommandContext, row: Row, rest: str) -> str:
+    if rest:
+        raise UsageError(
+            "A code does nothing here. Send it in a direct message, from the account that is to be paired."
+        )
+    if Role(row["role"]) is not Role.OWNER:
+        raise UsageError("Only the owner makes codes.")
+    if not row["direct"]:
+        raise UsageError("Say it to me in a direct message: whoever has the code can become you.")
+    return await context.pair(row["name"])
+
+
 def _later(word: str) -> Command:
     return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
 
@@ -75,5 +88,6 @@ COMMANDS: dict[str, Command] = {
         _model,
     ),
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
-    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills", "approve", "deny", "pair")},
+    "pair": Command("pair another account of yours", Role.MEMBER, lambda *_: Done(""), _pair),
+    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills", "approve", "deny")},
 }
