@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -37,18 +37,20 @@ from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
-from clawd.errors import ClawdError, Refused, told
+from clawd.errors import ClawdError, NotBuilt, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
-from clawd.intake import Intake
+from clawd.intake import Intake, Rules
+from clawd.intake.attachments import Attachments
+from clawd.intake.speech import Speech
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
 from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
-from clawd.model import Incoming
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
+from clawd.people.door import Asked, Door
 from clawd.people.pairing import Codes
 from clawd.people.roster import LiveRoster
 from clawd.reloads import Reloads
@@ -59,7 +61,6 @@ from clawd.sandbox.mounts import Mounts
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
-from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
@@ -156,7 +157,7 @@ class Daemon:
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
-            self.tasks.start_soon(self.recorder.note_failures)
+            self.tasks.start_soon(self.recorder.add_notes)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             self.tasks.start_soon(self.questions.run, name="questions")
             self.channels.open(
@@ -291,19 +292,40 @@ class Daemon:
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
         self.reach = Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers)
+        self.speech = Speech(lambda: self.config.current)
+        self.door = Door(
+            home,
+            ledger,
+            clock,
+            roster=self.roster,
+            bindings=self.bindings,
+            codes=codes,
+            asks=_Unasked(),
+            terminal=self.conversations.place,
+            adopt=self.operations.group,
+            told=self.owner.tell_soon,
+        )
         self.intake = Intake(
             ledger=ledger,
             clock=clock,
             signals=signals,
             tasks=tasks,
-            place=self.conversations.place,
-            role=_role,
+            door=self.door,
             commands=COMMANDS,
             context=self.reach,
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             limits=self.channels.limits_of,
-            followups=self.config.followups,
+            rules=self._rules,
+            attachments=Attachments(
+                ledger,
+                self.channels.get,
+                lambda group: home.group(group).inbox,
+                lambda group: self.config.for_group(group).sandbox.inbox,
+                self.speech,
+            ),
+            stale_hours=lambda channel: self.config.current.channels.stale_hours(channel),
+            noted=self.recorder.failed,
         )
         table = {
             **self.operations.table(),
@@ -324,6 +346,11 @@ class Daemon:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _rules(self, group: str) -> Rules:
+        """What holds in the shared chats of a group."""
+        settings, trigger = self.config.shared(group)
+        return Rules(settings.answer, trigger, settings.listen, self.config.followups(group))
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)
@@ -376,6 +403,7 @@ class Daemon:
         await watchdog.tell("STOPPING=1", "STATUS=finishing what runs")
         await self.dispatcher.close(TURN_GRACE_S, keep=keep)
         await self.gate.close()
+        await self.speech.close()
         await self.outbox.close(FLUSH_GRACE_S)
 
 
@@ -383,8 +411,8 @@ def _trouble(signals: Signals, what: str) -> None:
     signals.emit(News("trouble", data={"what": what}))
 
 
-def _role(incoming: Incoming) -> Role:
-    """At the terminal the caller of the control socket is the owner, and may speak as somebody else to try it."""
-    if incoming.channel == "terminal":
-        return Role(incoming.sender.partition(":")[0])
-    return Role.STRANGER
+class _Unasked:
+    """Until the owner can be asked for an approval."""
+
+    async def ask(self, kind: str, effect: Mapping[str, Any]) -> Asked:
+        raise NotBuilt("My owner cannot be asked yet.")

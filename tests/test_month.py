@@ -126,7 +126,7 @@ class Life(Ground):
             while not self.outbox.idle or self.dispatcher.active or await self.ledger.do(lambda tx: tx.one(unrecorded)):
                 self.pass_time(0)
                 await anyio.sleep(0.005)
-        await self.recorder.note_failures()
+        await self.recorder.add_notes()
         self.backend.boxes.clear()
 
 

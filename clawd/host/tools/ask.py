@@ -53,7 +53,7 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
     expires = context.clock.now() + timedelta(hours=arguments.expires_hours)
 
     def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        earlier = questions.ask(tx, context.lease.turn, question, choices, arguments.note, expires)
+        _, earlier = questions.ask(tx, context.lease.turn, question, choices, arguments.note, expires)
         context.enqueue(tx, effect_id, kind="text", text=put(question, choices, bool(earlier)))
         withdrawn = {"withdrawn": "your earlier question"} if earlier else {}
         return {"asked": "end your turn now; the answer comes as a message", **withdrawn}

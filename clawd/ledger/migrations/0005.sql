@@ -13,7 +13,7 @@ CREATE TABLE chat (
     direct INTEGER NOT NULL,
     title TEXT NOT NULL,
     person TEXT,                              -- of a direct chat: whose, by people.toml
-    seen TEXT NOT NULL,                       -- the day on which somebody spoke there last
+    seen TEXT NOT NULL,                       -- when somebody spoke there last
     PRIMARY KEY (channel, account, chat)
 ) STRICT, WITHOUT ROWID;
 
