@@ -62,9 +62,7 @@ async def _usage(context: CommandContext, row: Row, rest: str) -> str:
 
 async def _pair(context: CommandContext, row: Row, rest: str) -> str:
     if rest:
-        raise UsageError(
-            "A code does nothing here. Send it in a direct message, from the account that is to be paired."
-        )
+        raise UsageError("A code does nothing here. Send it in a direct message, from the account to be paired.")
     if Role(row["role"]) is not Role.OWNER:
         raise UsageError("Only the owner makes codes.")
     if not row["direct"]:
