@@ -10,22 +10,9 @@ from clawd.channel import ChannelLimits
 from clawd.errors import UsageError
 from clawd.ledger import deliveries, turns
 from clawd.ledger.db import Transaction
-from clawd.ledger.deliveries import Address
+from clawd.ledger.deliveries import Address, address_of, binding_of
 from clawd.model import DeliveryKind
 from clawd.trust import Role
-
-
-def binding_of(address: Address) -> str:
-    """A chat as `bindings` in `group.toml` names it: `telegram:-100123`, `slack:T012/C345`."""
-    account = f"{address.account}/" if address.account else ""
-    return f"{address.channel}:{account}{address.chat}"
-
-
-def address_of(binding: str) -> Address:
-    """The chat that a binding names."""
-    channel, _, rest = binding.partition(":")
-    account, _, chat = rest.rpartition("/")
-    return Address(channel, account, chat, "")
 
 
 def destination(to: str, own: Address, bindings: Sequence[str], authority: Role, taint: float) -> Address:
