@@ -1,34 +1,62 @@
-"""The channels that this daemon speaks through: found by their entry points, with what each is able to do."""
+"""The channels of this daemon: each supervised on its own, opened anew when its table of the config changes."""
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable
-from importlib import metadata
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from clawd.channel import NOTICE, Adapter, AdapterFactory, ChannelLimits, Fatal, Inbox, NotSent
+import anyio
+
+from clawd.channel import NOTICE, Adapter, ChannelLimits, Inbox
 from clawd.clock import Clock, rfc3339
+from clawd.config import channels
+from clawd.config.schema import Channels
 from clawd.errors import ConfigError
+from clawd.ids import new_id
 from clawd.intake import Intake
 from clawd.ledger import chats
 from clawd.ledger.db import Ledger
 from clawd.model import Incoming, Outgoing, Receipt
-from clawd.supervise import Part
+from clawd.supervise import OUTAGE_S, Part, supervise
+from clawd.tasks import Tasks
+
+log = logging.getLogger(__name__)
 
 
 class Adapters(dict[str, Adapter]):
-    """By name."""
+    """By name, with how each of them is. `tables` gives the config's of now; `told(sentence, but_not=channel)` tells
+    the owner on another one; `back(channel)` is called when one is live."""
 
-    def load(self, name: str, settings: Callable[[], dict[str, Any]]) -> Adapter:
-        """The adapter that is registered under `name` by the entry point `clawd.channels`. One that cannot be made is
-        there all the same, and says why: what is to be sent by it waits."""
+    def __init__(
+        self,
+        tables: Callable[[], Channels],
+        clock: Clock,
+        tasks: Tasks,
+        told: Callable[[str, str], None],
+        back: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self._tables, self._clock, self._tasks, self._told, self._back = tables, clock, tasks, told, back
+        self.parts: dict[str, Part] = {}
+        self._inbox: Callable[[Adapter, Part], Inbox] | None = None
+        self._open: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
+        for name in ("terminal", *tables().enabled()):
+            self._make(name)
+
+    def _make(self, name: str) -> None:
+        def back() -> None:
+            self._back(name)
+
+        def told(sentence: str) -> None:
+            self._told(sentence, name)
+
         try:
-            adapter = factory(name)(settings())
+            self[name] = channels.adapter(self._tables(), name)
         except ConfigError as error:
-            adapter = Closed(name, str(error))
-        self[name] = adapter
-        return adapter
+            self[name] = channels.Closed(name, str(error))
+        part = self.parts[name] = Part(name, self._clock, told, back)
+        part.broke = lambda: self._tasks.start_soon(self._outage, part, part.since, name=f"outage {name}")
 
     def limits(self, channel: str) -> ChannelLimits | None:
         adapter = self.get(channel)
@@ -38,57 +66,118 @@ class Adapters(dict[str, Adapter]):
         """Those of a channel that is not there now are what every platform takes."""
         return self.limits(channel) or NOTICE
 
+    def is_live(self, channel: str) -> bool:
+        part = self.parts.get(channel)
+        return part is not None and part.state == "live"
 
-class Closed(Adapter):
-    """A channel that the config asks for and that cannot be opened."""
+    def sent(self, channel: str) -> None:
+        """A message has gone out by it just now."""
+        if (part := self.parts.get(channel)) is not None:
+            part.outbound = rfc3339(self._clock.now())
 
-    limits = NOTICE
+    def open(self, inbox: Callable[[Adapter, Part], Inbox]) -> None:
+        """Open them all; `inbox` makes what each hands its messages to."""
+        self._inbox = inbox
+        for name in self:
+            self._start(name)
 
-    def __init__(self, name: str, why: str) -> None:
-        self.name, self._why = name, why
+    def _start(self, name: str) -> None:
+        scope, ended = self._open[name] = anyio.CancelScope(), anyio.Event()
+        self._tasks.start_soon(self._keep_open, name, scope, ended, name=f"channel {name}")
 
-    async def run(self, inbox: Inbox) -> None:
-        raise Fatal(self._why)
+    async def _keep_open(self, name: str, scope: anyio.CancelScope, ended: anyio.Event) -> None:
+        assert self._inbox is not None
+        adapter, part = self[name], self.parts[name]
+        inbox = self._inbox(adapter, part)
+        try:
+            with scope:
+                await supervise(part, lambda: adapter.run(inbox))
+        finally:
+            ended.set()
 
-    async def send(self, message: Outgoing) -> str:
-        raise NotSent(self._why, retry_after=60.0)
+    async def _outage(self, part: Part, since: float) -> None:
+        await anyio.sleep(OUTAGE_S)
+        part.look(since)
+
+    def renew(self, changes: Sequence[str]) -> None:
+        """The config was read again; `changes` are like "channels.telegram.token: …". What is dead is tried again."""
+        wanted = self._tables().enabled()
+        changed = {change.split(".")[1].split(":")[0] for change in changes if change.startswith("channels.")}
+        dead = {name for name, part in self.parts.items() if part.state == "dead"}
+        for name in sorted(({*self, *wanted} - {"terminal"}) & (changed | dead)):
+            self._tasks.start_soon(self._again, name, name in wanted, name=f"reopen {name}")
+
+    async def _again(self, name: str, wanted: bool) -> None:
+        if (was := self._open.pop(name, None)) is not None:
+            was[0].cancel()
+            await was[1].wait()
+        self.pop(name, None)
+        self.parts.pop(name, None)
+        if wanted:
+            self._make(name)
+            self._start(name)
+
+    async def list(self, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """`channels list`."""
+        return [
+            {
+                "channel": part.name,
+                "state": part.state,
+                "last_inbound": part.inbound,
+                "last_outbound": part.outbound,
+                "error": part.error,
+            }
+            for part in self.parts.values()
+        ]
 
 
 class ChannelInbox:
     """Implements `channel.Inbox` for one channel."""
 
-    def __init__(self, name: str, intake: Intake, ledger: Ledger, clock: Clock, part: Part) -> None:
-        self._name, self._intake, self._ledger, self._clock, self._part = name, intake, ledger, clock, part
+    def __init__(
+        self, adapter: Adapter, part: Part, intake: Intake, ledger: Ledger, clock: Clock, tasks: Tasks
+    ) -> None:
+        self._adapter, self._part, self._intake = adapter, part, intake
+        self._ledger, self._clock, self._tasks = ledger, clock, tasks
 
     async def receive(self, incoming: Incoming, cursor: str | None = None) -> Receipt:
         self.heard()
         receipt = await self._intake.receive(incoming)
         if cursor is not None:
             await self.keep(cursor)
+        if receipt.message is not None:
+            self._part.inbound = rfc3339(self._clock.now())
+        elif receipt.told and incoming.direct and incoming.channel != "terminal":
+            self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line for a stranger")
         return receipt
 
+    async def _answer(self, incoming: Incoming, text: str) -> None:
+        """What is told to whom the ledger knows nothing of: one try."""
+        try:
+            await self._adapter.send(
+                Outgoing(
+                    delivery=0,
+                    channel=incoming.channel,
+                    account=incoming.account,
+                    chat=incoming.chat,
+                    thread=incoming.thread,
+                    kind="notice",
+                    text=text,
+                    nonce=new_id(),
+                )
+            )
+        except Exception as error:
+            log.info("%s: a line for a stranger was not sent: %s", incoming.channel, type(error).__name__)
+
     async def keep(self, cursor: str) -> None:
-        now = rfc3339(self._clock.now())
-        await self._ledger.do(lambda tx: chats.keep(tx, self._name, cursor, now))
+        now, name = rfc3339(self._clock.now()), self._part.name
+        await self._ledger.do(lambda tx: chats.keep(tx, name, cursor, now))
 
     async def cursor(self) -> str | None:
-        return await self._ledger.do(lambda tx: chats.cursor(tx, self._name))
+        return await self._ledger.do(lambda tx: chats.cursor(tx, self._part.name))
 
     def heard(self) -> None:
-        self._part.state = "live"
+        self._part.heard()
 
     def trouble(self, why: str) -> None:
-        self._part.state, self._part.error = "degraded", why
-
-
-def factory(name: str) -> AdapterFactory:
-    """What makes the adapters of a channel. Raises ConfigError."""
-    for entry in metadata.entry_points(group="clawd.channels"):
-        if entry.name == name:
-            found: AdapterFactory = entry.load()
-            return found
-    try:  # run from a tree that was never installed
-        shipped: AdapterFactory = pkgutil.resolve_name(f"channels.{name}:{name.title()}")
-    except (ImportError, AttributeError, ValueError):
-        raise ConfigError(f"there is no channel {name!r}: no installed package has one of this name") from None
-    return shipped
+        self._part.failed(why)

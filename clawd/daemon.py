@@ -54,7 +54,6 @@ from clawd.sandbox.limits import limits_of
 from clawd.sandbox.mounts import Mounts
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
-from clawd.supervise import Part, supervise
 from clawd.tasks import Tasks
 from clawd.trust import Role
 from clawd.turns.counter import Counter
@@ -124,7 +123,6 @@ class Daemon:
         self.signals = Signals()
         self.began = self.clock.monotonic()
         self.ready = False
-        self.parts: dict[str, Part] = {}
 
     async def serve(self, until_closed: int | None) -> int:
         """Everything, from the first room to the last."""
@@ -157,11 +155,9 @@ class Daemon:
             self.tasks.start_soon(self.recorder.note_failures)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             self.tasks.start_soon(self.questions.run, name="questions")
-            for name, adapter in self.channels.items():
-                part = self.parts[name] = Part(name)
-                inbox = ChannelInbox(name, self.intake, self.ledger, self.clock, part)
-                work = partial(adapter.run, inbox)
-                tasks.start_soon(supervise, part, work, self.clock, self.owner.tell_soon, name=f"channel {name}")
+            self.channels.open(
+                lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks)
+            )
             await tasks.start(self.control.serve, name="control")
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
@@ -176,15 +172,18 @@ class Daemon:
     def _build(self, tasks: Tasks) -> None:
         home, ledger, clock, signals = self.home, self.ledger, self.clock, self.signals
         trouble = partial(_trouble, signals)
-        self.channels = Adapters()
-        terminal = self.channels.load("terminal", dict)
-        for name in self.config.current.channels.enabled():
-            self.channels.load(name, partial(self.config.current.channels.settings, name))
+        self.channels = Adapters(
+            lambda: self.config.current.channels,
+            clock,
+            tasks,
+            lambda sentence, but_not: self.owner.tell_soon(sentence),
+            lambda channel: None,
+        )
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
-        self.reloads = Reloads(self.config, self.owner.tell_soon)
+        self.reloads = Reloads(self.config, self.owner.tell_soon, self.channels.renew)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.composer = Composer(
@@ -269,7 +268,9 @@ class Daemon:
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
         self.operations = Operations(home, ledger, clock, self.dispatcher)
-        self.conversations = Conversations(home, ledger, signals, self.operations, terminal, self.config.first_binding)
+        self.conversations = Conversations(
+            home, ledger, signals, self.operations, self.channels["terminal"], self.config.first_binding
+        )
         self.intake = Intake(
             ledger=ledger,
             clock=clock,
@@ -284,7 +285,7 @@ class Daemon:
             limits=self.channels.limits_of,
             followups=self.config.followups,
         )
-        table = {**self.operations.table(), "status": self.status}
+        table = {**self.operations.table(), "status": self.status, "channels.list": self.channels.list}
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
@@ -328,7 +329,7 @@ class Daemon:
             "groups": len(names),
             "turns": await self.ledger.do(queries.turn_counts),
             "sandboxes": len(self.dispatcher.active),
-            "channels": [{"channel": part.name, "state": part.state} for part in self.parts.values()],
+            "channels": [{"channel": part.name, "state": part.state} for part in self.channels.parts.values()],
         }
 
     # ── life ──

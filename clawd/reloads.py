@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from clawd import watchdog
 from clawd.config.live import LiveConfig
@@ -17,8 +17,10 @@ AT_START = ("sandbox.backend:", "sandbox.docker_host:", "logging.", "retention.l
 
 
 class Reloads:
-    def __init__(self, config: LiveConfig, told: Callable[[str], None]) -> None:
-        self._config, self._told = config, told
+    def __init__(
+        self, config: LiveConfig, told: Callable[[str], None], changed: Callable[[Sequence[str]], None]
+    ) -> None:
+        self._config, self._told, self._changed = config, told, changed
 
     async def at(self, hangups: AsyncIterator[signal.Signals]) -> None:
         async for _ in hangups:
@@ -35,6 +37,7 @@ class Reloads:
         try:
             changes = self._config.reload()
             log.info("config reloaded: %s", changes)
+            self._changed(changes)
             if late := [each for each in changes if each.startswith(AT_START)]:
                 self._told(f"The edited config is used; from the next start on: {', '.join(late)}")
         except (ClawdError, OSError) as error:

@@ -1,4 +1,8 @@
-"""Supervision: a part that fails is started again with a back-off, and the others do not notice."""
+"""Supervision of a channel: what fails is started again with a back-off, and the others do not notice.
+
+A channel is `live` once its platform was heard, by data, not because it says so. An outage is told when it lasts, once,
+and so is its end; one that comes again and again is told, too.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import anyio
 
@@ -16,20 +21,68 @@ from clawd.clock import Clock
 log = logging.getLogger(__name__)
 
 FIRST_S, LONGEST_S = 1.0, 60.0
-DEGRADED_FAILURES, DEGRADED_WINDOW_S = 10, 600.0
+OUTAGE_S = 60.0  # one that ends sooner is told nobody but the log
+AGAIN, AGAIN_S = 10, 600.0  # so many outages in such a time are told, however short
+
+State = Literal["starting", "live", "degraded", "dead"]
 
 
 @dataclass(slots=True)
 class Part:
-    """A supervised part as `status` shows it: `starting`, `live`, `degraded` or `dead`. It is live once it was heard,
-    by data, not because it says so. `inbound`, `outbound`: RFC 3339, of the last message in and out."""
+    """A channel as `status` shows it. `inbound`, `outbound`: RFC 3339, of the last message in and out."""
 
     name: str
-    state: str = "starting"
+    clock: Clock
+    told: Callable[[str], None] = lambda sentence: None
+    """Tells the owner, elsewhere than on this channel."""
+    back: Callable[[], None] = lambda: None
+    """Called when it is live after it was not."""
+    broke: Callable[[], None] = lambda: None
+    """Called when an outage begins; `look` is to be called when it may have lasted."""
+    state: State = "starting"
     error: str | None = None
     inbound: str | None = None
     outbound: str | None = None
-    failures: deque[float] = field(default_factory=lambda: deque(maxlen=DEGRADED_FAILURES))
+    since: float | None = None
+    """When the outage began that lasts now, monotonic."""
+    outages: deque[float] = field(default_factory=lambda: deque(maxlen=AGAIN))
+    said: bool = False
+
+    def heard(self) -> None:
+        """The platform said something."""
+        if self.state == "live":
+            return
+        if self.said:
+            self.told(f"{self.name} works again.")
+        if self.since is not None:
+            log.info("%s is live again", self.name)
+        self.state, self.error, self.since, self.said = "live", None, None, False
+        self.back()
+
+    def failed(self, why: str) -> None:
+        """It does not work now, and is tried again. One line of the log an outage."""
+        now = self.clock.monotonic()
+        if self.since is None:
+            self.since = now
+            self.outages.append(now)
+            log.warning("%s does not work now: %s", self.name, why)
+            self.broke()
+        self.state, self.error = "degraded", why
+        if is_flapping(self.outages, now):
+            self.outages.clear()
+            self.told(f"{self.name} breaks off again and again: {why}")
+
+    def look(self, since: float | None) -> None:
+        """The outage that began at `since` is told if it lasts still."""
+        if since is not None and self.since == since and not self.said:
+            self.said = True
+            self.told(f"{self.name} does not work: {self.error}. It is tried again and again.")
+
+    def died(self, why: str) -> None:
+        """It will not work as it is configured."""
+        self.state, self.error, self.since, self.said = "dead", why, None, True
+        log.error("%s is dead: %s", self.name, why)
+        self.told(f"{self.name} does not work and is not tried again before its config changes: {why}")
 
 
 def backoff(failures: int, chance: float) -> float:
@@ -37,34 +90,24 @@ def backoff(failures: int, chance: float) -> float:
     return float(min(LONGEST_S, FIRST_S * 2 ** min(failures - 1, 10))) * (0.75 + 0.5 * chance)
 
 
-def is_degraded(failures: deque[float], now: float) -> bool:
-    return len(failures) == DEGRADED_FAILURES and now - failures[0] <= DEGRADED_WINDOW_S
+def is_flapping(outages: deque[float], now: float) -> bool:
+    return len(outages) == AGAIN and now - outages[0] <= AGAIN_S
 
 
-async def supervise(part: Part, work: Callable[[], Awaitable[None]], clock: Clock, told: Callable[[str], None]) -> None:
-    """Run `work` for ever. Cancellation passes through; every other failure is logged and tried again; ten in ten
-    minutes mark the part degraded, which `told` says once."""
+async def supervise(part: Part, work: Callable[[], Awaitable[None]]) -> None:
+    """Run `work` until it is Fatal. Cancellation passes through; any other end is a failure, and it is begun anew."""
     in_a_row = 0
     while True:
-        began = clock.monotonic()
-        part.state = "starting"
+        began = part.clock.monotonic()
         try:
             await work()
-            part.state = "dead"
-            return
+            why = "it ended by itself"
         except Fatal as error:
-            part.state, part.error = "dead", str(error)
-            log.error("%s is dead: %s", part.name, error)
-            told(f"{part.name} is dead: {error}")
+            part.died(str(error))
             return
         except Exception as error:
-            now = clock.monotonic()
-            in_a_row = 1 if now - began > LONGEST_S else in_a_row + 1
-            part.failures.append(now)
-            part.state, part.error = "starting", str(error) or type(error).__name__
-            log.exception("%s failed", part.name)
-            if is_degraded(part.failures, now):
-                part.state = "degraded"
-                told(f"{part.name} fails again and again: {part.error}")
-                part.failures.clear()
+            why = str(error) or type(error).__name__
+            log.info("%s: %s", part.name, type(error).__name__, exc_info=part.since is None)
+        in_a_row = 1 if part.clock.monotonic() - began > LONGEST_S else in_a_row + 1
+        part.failed(why)
         await anyio.sleep(backoff(in_a_row, random.random()))

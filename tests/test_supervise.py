@@ -1,16 +1,18 @@
-"""A part that fails is started again, and nobody else notices."""
+"""A channel that fails is opened again, nobody else notices, and an outage that lasts is told once, with its end."""
 
 from __future__ import annotations
 
 from collections import deque
+from datetime import UTC, datetime
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from clawd import supervise
-from clawd.clock import SystemClock
-from clawd.supervise import DEGRADED_FAILURES, DEGRADED_WINDOW_S, LONGEST_S, Part, backoff, is_degraded
+from clawd.channel import Fatal
+from clawd.clock import SystemClock, TurnedClock
+from clawd.supervise import AGAIN, AGAIN_S, LONGEST_S, Part, backoff, is_flapping
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 1), (2, 2), (6, 32), (7, LONGEST_S), (10_000, LONGEST_S)])
@@ -18,50 +20,80 @@ def test_the_pause_doubles_up_to_a_minute_and_is_spread(failures: int, seconds: 
     assert (backoff(failures, 0.0), backoff(failures, 1.0)) == (0.75 * seconds, 1.25 * seconds)
 
 
-def test_ten_failures_within_ten_minutes_are_a_degraded_part() -> None:
-    times = deque([float(n) for n in range(DEGRADED_FAILURES)], maxlen=DEGRADED_FAILURES)
-    assert is_degraded(times, DEGRADED_WINDOW_S)
-    assert not is_degraded(times, DEGRADED_WINDOW_S + 1)
+def test_ten_outages_within_ten_minutes_are_too_many() -> None:
+    times = deque([float(n) for n in range(AGAIN)], maxlen=AGAIN)
+    assert is_flapping(times, AGAIN_S)
+    assert not is_flapping(times, AGAIN_S + 1)
     times.pop()
-    assert not is_degraded(times, 0.0)
+    assert not is_flapping(times, 0.0)
+
+
+def test_an_outage_is_told_when_it_lasts_and_so_is_its_end() -> None:
+    told, back, broke = list[str](), list[int](), list[int]()
+    clock = TurnedClock(datetime(2026, 12, 1, tzinfo=UTC))
+    part = Part("chat", clock, told.append, lambda: back.append(1), lambda: broke.append(1))
+    part.heard()
+    assert (part.state, part.error, back) == ("live", None, [1])
+
+    part.failed("no route")  # a short one
+    part.failed("no route")
+    first = part.since
+    assert (part.state, part.error, broke) == ("degraded", "no route", [1])
+    part.heard()
+    part.look(first)
+    assert told == [] and part.state == "live"
+
+    clock.advance(1)
+    part.failed("no name")  # a long one: looked at for the first, and for itself
+    part.look(first)
+    assert told == []
+    part.look(part.since)
+    part.look(part.since)
+    part.heard()
+    part.heard()
+    assert told == ["chat does not work: no name. It is tried again and again.", "chat works again."]
+    assert len(back) == 3
+
+    for _ in range(AGAIN):  # many short ones
+        part.failed("it blinks")
+        part.heard()
+    assert told[2:] == ["chat breaks off again and again: it blinks"]
 
 
 @pytest.mark.anyio
-async def test_a_part_that_always_fails_starves_nobody_is_told_once_and_lives_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_always_fails_starves_nobody_and_lives_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "FIRST_S", 0.0)
-    part, tries, told, beats = Part("part"), 0, list[str](), 0
+    part, tries, beats = Part("part", SystemClock()), 0, 0
 
     async def work() -> None:
         nonlocal tries
         tries += 1
-        if tries <= DEGRADED_FAILURES + 3:
+        if tries == 2:
+            return  # ends by itself, which it may not
+        if tries <= 9:
             raise RuntimeError("no")
-        part.state = "live"  # it was heard
+        part.heard()
         await anyio.sleep_forever()
 
-    def tell(text: str) -> None:
-        assert part.state == "degraded"
-        told.append(text)
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(supervise.supervise, part, work, SystemClock(), tell)
+        tasks.start_soon(supervise.supervise, part, work)
         with anyio.fail_after(30):
-            while tries <= DEGRADED_FAILURES + 3:
+            while tries <= 9:
                 beats += 1
                 await anyio.lowlevel.checkpoint()
-        assert part.state == "live" and part.error == "no"
+        assert part.state == "live" and part.error is None
         tasks.cancel_scope.cancel()
-    assert told == ["part fails again and again: no"] and beats >= tries
+    assert beats >= tries
 
 
 @pytest.mark.anyio
-async def test_a_part_that_ends_by_itself_is_not_shown_as_living() -> None:
-    part = Part("part")
+async def test_what_is_not_let_in_is_dead_and_told_at_once() -> None:
+    told: list[str] = []
+    part = Part("chat", SystemClock(), told.append)
 
     async def work() -> None:
-        assert part.state == "starting"
+        raise Fatal("the token is wrong")
 
-    await supervise.supervise(part, work, SystemClock(), lambda text: None)
-    assert part.state == "dead"
+    await supervise.supervise(part, work)
+    assert (part.state, part.error) == ("dead", "the token is wrong")
+    assert told == ["chat does not work and is not tried again before its config changes: the token is wrong"]

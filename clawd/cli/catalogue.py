@@ -235,6 +235,13 @@ _BUILT = (
             _argument("--group", metavar="G", help="as this group would have it, beside what it and the others have"),
         ),
     ),
+    Command(("channels", "list"), "every channel, and how it is by what was heard of it", "looking:channels"),
+    Command(
+        ("channels", "test"),
+        "whether a channel's token and rights are as they must be, and a round trip",
+        "looking:channel_test",
+        (_argument("name", metavar="NAME", help="telegram, slack, discord, or one that a package brings"),),
+    ),
     Command(("budget", "show"), "every limit, and what is left of it", "budget:show"),
     Command(
         ("budget", "raise"),
@@ -272,7 +279,6 @@ _BUILT = (
 
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
-    "channels": "list test",
     "pair": "",
     "people": "list grant revoke",
     "approvals": "list show approve deny",

@@ -154,3 +154,41 @@ def session_check(options: Namespace, home: Home) -> int:
     found = settled(looking.session_check(home, options.id))
     give(found, options.json)
     return 0 if found["ok"] else 1
+
+
+def channels(options: Namespace, home: Home) -> int:
+    """How each channel is, by what was heard of it."""
+    from clawd.cli import writing
+    from clawd.commands import channels as known
+    from clawd.control.client import NoDaemon
+
+    try:
+        rows = writing.ask(home, "channels.list")
+    except NoDaemon:
+        rows = known.closed(home)
+        say("no daemon runs now: clawd run")
+    columns = ("channel", "state", "last_inbound", "last_outbound", "error")
+    give(rows, options.json, columns, "no channels are enabled in config.toml", beneath=("error",))
+    return 0
+
+
+def channel_test(options: Namespace, home: Home) -> int:
+    """1 when something is missing."""
+    from clawd.commands import channels as known
+
+    found = settled(known.test(home, options.name))
+    if options.json:
+        write_json(found)
+    else:
+        _say_findings(
+            [
+                {
+                    "level": "ok" if check["ok"] else "error",
+                    "check": check["what"],
+                    "message": check["hint"] if not check["ok"] else "",
+                    "command": None,
+                }
+                for check in found["checks"]
+            ]
+        )
+    return 0 if found["ok"] else 1

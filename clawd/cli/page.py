@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NOTHING = "–"
 _PIPE = 10_000  # columns of what is not a terminal: nothing is cut there
-_MOMENTS = frozenset(("opens", "received", "since", "ts", "updated"))
+_MOMENTS = frozenset(("last_inbound", "last_outbound", "opens", "received", "since", "ts", "updated"))
 COLOURS = {
     "error": "red",
     "warn": "yellow",
@@ -25,6 +25,10 @@ COLOURS = {
     "failed": "red",
     "held": "yellow",
     "unknown": "yellow",
+    "live": "green",
+    "starting": "yellow",
+    "degraded": "yellow",
+    "dead": "red",
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from clawd import __version__
 from clawd.clock import rfc3339
+from clawd.commands import channels
 from clawd.config.home import Home, group_folders
 from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged
 from clawd.config.models import command_of
@@ -75,7 +76,7 @@ def status(home: Home) -> Shown:
         "groups": len(_groups(home)),
         "turns": _read(home, queries.turn_counts) or {"queued": 0, "running": 0, "held": 0},
         "sandboxes": 0,
-        "channels": [],
+        "channels": [{"channel": each["channel"], "state": each["state"]} for each in channels.closed(home)],
     }
 
 

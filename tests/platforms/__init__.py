@@ -17,7 +17,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,10 @@ class Platform(ABC):
     threads = True
     typing = True
     deletes = True  # whether the platform tells of deletions
+    edits = True  # whether people can edit what they said
+    albums = True  # whether several files come as several messages of one album
+    streams = True  # whether answers grow
+    form_refusal = ""  # the platform's words (400) for a form that it refuses: platform.fail(400, text=form_refusal)
 
     def __init__(self) -> None:
         self.sent: list[Sent] = []
@@ -115,6 +119,14 @@ class Platform(ABC):
     @abstractmethod
     def direct(self, user: str) -> str:
         """The chat of one person with the bot."""
+
+    @abstractmethod
+    def chats(self) -> Iterator[str]:
+        """More shared chats, each a new one in which the bot and everybody is."""
+
+    @abstractmethod
+    def thread(self, chat: str) -> str:
+        """A new thread (a topic) of a shared chat."""
 
     @abstractmethod
     def say(
