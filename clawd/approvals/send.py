@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from clawd.approvals.chats import is_barred
 from clawd.approvals.kind import Kind, Words
 from clawd.approvals.words import named
 from clawd.channel import ChannelLimits
@@ -38,15 +39,10 @@ class Send(Kind):
     name, Effect = "send", Message
 
     def __init__(
-        self,
-        home: Home,
-        limits: Callable[[str], ChannelLimits | None],
-        deliver: Callable[[Address], None],
-        barred: Callable[[Transaction, str, str], bool],
+        self, home: Home, limits: Callable[[str], ChannelLimits | None], deliver: Callable[[Address], None]
     ) -> None:
-        """`limits` are those of a channel that is there; `barred` says of a group and a chat whether that may not be
-        spoken in yet."""
-        self._home, self._limits, self._deliver, self._barred = home, limits, deliver, barred
+        """`limits` are those of a channel that is there."""
+        self._home, self._limits, self._deliver = home, limits, deliver
 
     def subject(self, effect: Message) -> str:
         return hashlib.sha256(canonical(asdict(effect)).encode("utf-8", "surrogatepass")).hexdigest()
@@ -77,7 +73,7 @@ class Send(Kind):
             return f"{effect.to} is no binding of the group {effect.group}"
         if self._limits(address_of(effect.to).channel) is None:
             return f"the channel {address_of(effect.to).channel} is not there"
-        if self._barred(tx, effect.group, effect.to):
+        if is_barred(tx, effect.group, effect.to):
             return f"the owner has not said yes to {effect.to} yet"
         return None
 

@@ -26,7 +26,8 @@ Act = Callable[["Transaction", int], dict[str, Any]]
 
 class Enqueue(Protocol):
     """Put a row into the outbox, in the transaction of the effect that asks for it: of the turn's own chat, or with
-    `to` of another binding of its group. Raises UsageError where the turn may not, or the channel cannot."""
+    `to` of another binding of its group. Gives what the agent is told where the owner is asked first, and nothing is
+    sent yet. Raises UsageError where the turn may not, or the channel cannot."""
 
     def __call__(
         self,
@@ -40,7 +41,7 @@ class Enqueue(Protocol):
         name: str | None = None,
         to: str = "",
         target: str | None = None,
-    ) -> None: ...
+    ) -> dict[str, Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
