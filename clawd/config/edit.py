@@ -12,7 +12,6 @@ from clawd.config.load import parse_group, toml_value
 from clawd.errors import ConfigError, UsageError
 from clawd.files import write_atomic
 
-
 _ALONE = threading.Lock()  # two edits at once would lose one of them
 _NONE: Mapping[str, Sequence[Any]] = {}
 
@@ -33,8 +32,8 @@ def set_value(path: Path, key: str, value: str) -> None:
 
 
 def change(path: Path, values: Mapping[str, Any], more: Mapping[str, Sequence[Any]] = _NONE) -> None:
-    """Set all of these keys in one write, or take them out where the value is None; `more` is added to lists. Raises the
-    same, and OSError."""
+    """Set all of these keys in one write, or take them out where the value is None; `more` is added to lists. Raises
+    the same, and OSError."""
     with _ALONE:
         _change(path, values, more)
 
@@ -54,7 +53,7 @@ def _change(path: Path, values: Mapping[str, Any], more: Mapping[str, Sequence[A
     for key, items in more.items():
         if key not in document:
             _set(document, key, [])
-        document[key].extend(items)  # type: ignore[union-attr]
+        document[key].extend(items)
     changed = tomlkit.dumps(document)
     parse_group(changed)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600

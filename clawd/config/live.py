@@ -55,8 +55,8 @@ class LiveConfig:
         """The group's own config, read again when its file changed. After a bad edit the last good one, with
         the error in `problems`; raises ConfigError when there never was a good one."""
         path = self._files.get(folder) or self._files.setdefault(folder, self._home.group(folder).config_file)
-        stamp, known = stamp(path), self._groups.get(folder)
-        if known is not None and known[0] == stamp:
+        seen, known = stamp(path), self._groups.get(folder)
+        if known is not None and known[0] == seen:
             return known[1]
         name = f"groups/{folder}/group.toml"
         try:
@@ -68,7 +68,7 @@ class LiveConfig:
             fresh = known[1]
         else:
             self.problems.pop(name, None)
-        self._groups[folder] = (stamp, fresh)
+        self._groups[folder] = (seen, fresh)
         return fresh
 
     def problem_of(self, folder: str) -> ClawdError | None:

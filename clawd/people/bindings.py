@@ -1,5 +1,5 @@
-"""Which group a chat belongs to, by every group's `group.toml`; which conversation a message in it is part of; and how a
-chat comes to have a group.
+"""Which group a chat belongs to, by every `group.toml`; which conversation a message in it is part of; and how a chat
+comes to have a group.
 
 A chat that two groups claim belongs to neither. A `group.toml` that cannot be understood binds nothing meanwhile, and
 while there is one, no chat is given to another group: it may be that one's.
@@ -27,11 +27,18 @@ from clawd.errors import ClawdError, ConfigError, UsageError
 from clawd.files import sync_directory, write_atomic
 from clawd.ids import folded, is_group_name
 from clawd.ledger import groups
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.model import Incoming
-from clawd.people.door import Place
 
 MAIN = "main"  # the owner's own group
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message belongs: its group and the plain id of its conversation."""
+
+    group: str
+    base: str
 
 
 class Chat(Protocol):
@@ -139,12 +146,16 @@ class Bindings:
         return await self._base(self._config.first_binding(group) or f"terminal:{group}", group)
 
     async def _base(self, base: str, group: str) -> str:
-        if (base, group) not in self._own:
-            own = await self._ledger.do(lambda tx: groups.own_base(tx, base, group))
-            if own == base and await self._ledger.do(lambda tx: groups.session(tx, base)) is None:
-                return base  # anybody's yet
+        if (base, group) in self._own:
+            return self._own[base, group]
+
+        def look(tx: Transaction) -> tuple[str, bool]:
+            return groups.own_base(tx, base, group), groups.session(tx, base) is not None
+
+        own, taken = await self._ledger.do(look)
+        if taken:  # whose an id is stays so for ever
             self._own[base, group] = own
-        return self._own[base, group]
+        return own
 
     # ── giving a chat a group ──
 
@@ -196,5 +207,3 @@ class Bindings:
             folder, error = next(iter(found.broken.items()))
             raise ClawdError(f"nothing can be bound while groups/{folder}/group.toml is not understood: {error}")
         return bool(found.of(binding))
-
-

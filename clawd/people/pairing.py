@@ -7,7 +7,9 @@ How often may be tried, so that nobody guesses a code, and no stranger burns the
   right or wrong, until ten minutes have passed since the last: they are told once.
 - So one account wears no code out. A code is void once twenty-five wrong tries were made while it lived, by whomever,
   which takes five accounts; the owner is told. A guess among so many hits one in 3·10¹⁰.
-- A right code from the account of another person, or of somebody who should not have seen it, is void at once.
+- A right code from an account of somebody else, who should not have seen it, is void at once, and the owner is told.
+
+A message may come twice: a used code is known to whoever used it until it ends, and to nobody else.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Code:
     role: RoleName
     ends: float  # monotonic
     wrong: int = 0
+    by: str | None = None  # the sender who used it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Codes:
         return code, self._clock.now() + timedelta(seconds=LIFE_S)
 
     def any(self) -> bool:
-        """Whether a code lives."""
+        """Whether a code, used or not, has not ended."""
         self._forget()
         return bool(self._live)
 
@@ -93,16 +96,17 @@ class Codes:
         self._forget()
         return self._wrong.get(sender, (0, 0.0))[0] >= TRIES
 
-    def take(self, text: str, sender: str) -> Code | None:
-        """The code of this text, which is used with that. None is a wrong try, and whatever comes of a sender who has
-        none left."""
+    def take(self, text: str, sender: str) -> tuple[Code, bool] | None:
+        """The code of this text, and whether it was fresh: with that it is used, by this sender. None is a wrong try,
+        and whatever comes of a sender who has none left."""
         if self.is_shut_out(sender):
             return None
         # All are compared, each in constant time.
-        right = [code for code in self._live if hmac.compare_digest(code.text.encode(), text.encode())]
-        if right:
-            self._live.remove(right[0])
-            return right[0]
+        same = [code for code in self._live if hmac.compare_digest(code.text.encode(), text.encode())]
+        for code in same:
+            if code.by in (None, sender):
+                fresh, code.by = code.by is None, sender
+                return code, fresh
         self._wrong[sender] = (self._wrong.pop(sender, (0, 0.0))[0] + 1, self._clock.monotonic())
         while len(self._wrong) > _MOST_SENDERS:
             self._wrong.popitem(last=False)
@@ -112,13 +116,13 @@ class Codes:
 
     def worn(self) -> list[Code]:
         """Codes that were tried too often, and are void from now on."""
-        worn = [code for code in self._live if code.wrong >= MOST_WRONG]
+        worn = [code for code in self._live if code.wrong >= MOST_WRONG and code.by is None]
         self._live = [code for code in self._live if code.wrong < MOST_WRONG]
         return worn
 
     def give_back(self, code: Code) -> None:
         """A code that was taken and could not be used."""
-        self._live.append(code)
+        code.by = None
 
     def drop(self, person: str) -> None:
         """Every code of a person is void."""

@@ -11,7 +11,6 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -87,14 +86,14 @@ class Roster:
         return next((person for person in self.people if folded(person.name) == folded(name)), None)
 
     def owners(self) -> list[Person]:
-        return [person for person in self.people if person.role == Role.OWNER]
+        return [person for person in self.people if person.role == Role.OWNER.value]
 
 
 # ── what may change: pure ──
 
 
 def paired(people: People, name: str, role: RoleName, account: str) -> People:
-    """`account` is one of `name`'s, who is new with `role`, or is there and has exactly that role. Raises UsageError."""
+    """`account` is one of `name`'s, who is new with `role`, or is there with exactly that one. Raises UsageError."""
     whose = Roster(people).by_account(account)
     if whose is not None and folded(whose.name) != folded(name):
         raise UsageError(f"the account {account} is {whose.name}'s, and an account belongs to one person")

@@ -1,4 +1,4 @@
-"""What was said to each stranger lately: a table in memory that never grows beyond its bound, and nothing else of them."""
+"""What each stranger was told lately: a table in memory with a bound. Nothing else is kept of them."""
 
 from __future__ import annotations
 
