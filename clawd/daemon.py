@@ -21,6 +21,9 @@ import anyio
 
 from clawd import __version__, ending, faults, log, stores, watchdog
 from clawd.adapters import Adapters, ChannelInbox
+from clawd.approvals.approvals import Approvals
+from clawd.approvals.budget import raise_of
+from clawd.approvals.kinds import kinds
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.operations import Operations
@@ -41,12 +44,15 @@ from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
 from clawd.intake import Intake
-from clawd.ledger import groups, queries
+from clawd.ledger import groups, queries, questions
 from clawd.ledger.db import Ledger
+from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
 from clawd.model import Incoming
 from clawd.owner import Owner
+from clawd.people.bindings import Bindings
+from clawd.people.roster import LiveRoster
 from clawd.reloads import Reloads
 from clawd.sandbox.choose import choose_backend
 from clawd.sandbox.image import image_for
@@ -60,13 +66,13 @@ from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.jobs import Jobs
-from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
+from clawd.usage.budgets import BudgetSpent
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +161,8 @@ class Daemon:
             self.tasks.start_soon(self.recorder.note_failures)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             self.tasks.start_soon(self.questions.run, name="questions")
+            self.tasks.start_soon(self.approvals.run, name="approvals")
+            await self.approvals.recover()
             self.channels.open(
                 lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks)
             )
@@ -176,13 +184,17 @@ class Daemon:
             lambda: self.config.current.channels,
             clock,
             tasks,
-            lambda sentence, but_not: self.owner.tell_soon(sentence),
+            lambda sentence, but_not: self.owner.tell_soon(sentence, but_not),
             lambda channel: None,
         )
         self.outbox = Outbox(
             ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
         )
-        self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
+        self.roster = LiveRoster(home, lambda sentence: self.owner.tell_soon(sentence))
+        self.bindings = Bindings(home, self.config, ledger, lambda sentence: self.owner.tell_soon(sentence))
+        self.owner = Owner(
+            ledger, clock, tasks, self.outbox.wake, self.roster, self.channels.is_live, self.channels.limits_of
+        )
         self.reloads = Reloads(self.config, self.owner.tell_soon, self.channels.renew)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
@@ -254,20 +266,41 @@ class Daemon:
             followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
-        self.questions = Questions(ledger, clock, self.dispatcher.wake)
+        self.questions = Deadlines(ledger, clock, questions.expire, self.dispatcher.wake)
+        self.approvals = Approvals(
+            ledger,
+            clock,
+            tasks.start_soon,
+            kinds(
+                home,
+                clock,
+                self.bindings,
+                self.roster,
+                limits=self.channels.limits,
+                deliver=self.outbox.wake,
+                raised=self.dispatcher.spending.look,
+            ),
+            self.owner,
+            limits=self.channels.limits_of,
+            deliver=self.outbox.wake,
+            wake=self.dispatcher.wake,
+            blobs=home.blobs,
+        )
+        self.dispatcher.spending.ask = self._ask_for_more
         self.sockets = Sockets(
             self.counter,
             clock,
             home.blobs,
             self.channels.limits,
             self.config.bindings,
-            self.questions.look_again,
+            self.approvals,
+            self._asked,
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
-        self.operations = Operations(home, ledger, clock, self.dispatcher)
+        self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.config.first_binding
         )
@@ -279,7 +312,7 @@ class Daemon:
             place=self.conversations.place,
             role=_role,
             commands=COMMANDS,
-            context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books),
+            context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.approvals),
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             limits=self.channels.limits_of,
@@ -299,6 +332,15 @@ class Daemon:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _asked(self) -> None:
+        """A tool did something, which may be to ask."""
+        self.questions.look_again()
+        self.approvals.look_again()
+
+    def _ask_for_more(self, group: str, spent: BudgetSpent) -> None:
+        if (effect := raise_of(spent, self.config.for_group(group), self.clock.now())) is not None:
+            self.approvals.ask_soon("budget", effect)
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)

@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 import anyio
 
@@ -49,6 +49,13 @@ class CommandContext(Protocol):
 
     def state_of(self, group: str) -> str:
         """One line on the group's sandbox and engine."""
+        ...
+
+    def decide(
+        self, tx: Transaction, row: Row, verdict: Literal["approve", "deny"], which: str
+    ) -> tuple[str, Callable[[], None] | None]:
+        """`/approve` and `/deny` by this message: the reply, and what is to be done once it is durable. Raises
+        ClawdError."""
         ...
 
     async def usage(self, group: str, session: str) -> str:

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import anyio
 from anyio import to_thread
 
 from clawd import faults
@@ -33,7 +34,6 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.deliveries import Address, binding_of
 from clawd.model import Part
-from clawd.tasks import Tasks
 from clawd.text import split, units
 from clawd.trust import Origin, Role
 
@@ -80,14 +80,14 @@ class Asked:
 
 
 class Approvals:
-    """`deliver` and `wake` are told which chat, and which group, has news. `run` is the timer of what nobody decides;
-    `look_again` tells it of what is new."""
+    """`start_soon` begins a task; `deliver` and `wake` are told which chat, and which group, has news. `run` is the
+    timer of what nobody decides; `look_again` tells it of what is new."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: Clock,
-        tasks: Tasks,
+        start_soon: Callable[..., None],
         kinds: Mapping[str, Kind],
         owners: Owners,
         *,
@@ -96,7 +96,14 @@ class Approvals:
         wake: Callable[[str], None],
         blobs: Path,
     ) -> None:
-        self._ledger, self._clock, self._tasks, self._kinds, self._owners = ledger, clock, tasks, kinds, owners
+        self._ledger, self._clock, self._start_soon, self._kinds, self._owners = (
+            ledger,
+            clock,
+            start_soon,
+            kinds,
+            owners,
+        )
+        self._doing: dict[int, anyio.Event] = {}
         self._limits, self._deliver, self._wake, self._blobs = limits, deliver, wake, Blobs(blobs)
         self._deadlines = Deadlines(ledger, clock, self._expire, self._announce)
         self.run, self.look_again = self._deadlines.run, self._deadlines.look_again
@@ -109,6 +116,16 @@ class Approvals:
         asked = await self._ledger.do(lambda tx: self.ask_in(tx, kind, effect, but_not=but_not))
         self.look_again()
         return asked
+
+    def ask_soon(self, kind: str, effect: Mapping[str, Any]) -> None:
+        """The same, where nobody waits for it."""
+        self._start_soon(self._ask_anyhow, kind, effect)
+
+    async def _ask_anyhow(self, kind: str, effect: Mapping[str, Any]) -> None:
+        try:
+            await self.ask(kind, effect)
+        except ClawdError as error:
+            log.warning("the owner is not asked (%s): %s", kind, error)
 
     def ask_in(
         self,
@@ -194,13 +211,22 @@ class Approvals:
         said, after = self._decide(tx, row, press.verdict, f"by {who}, button", who)
         return ("" if after else said), after
 
-    def by_hand(self, tx: Transaction, number: int, verdict: Verdict) -> After:
-        """The command line's word: who reaches the home is the owner. Raises NotFound, and ClawdError where it is
-        decided already."""
-        said, after = self._decide(tx, approvals.numbered(tx, number), verdict, "on the command line", None)
-        if after is None:
-            raise ClawdError(said)
-        return after
+    async def by_hand(self, number: int, verdict: Verdict) -> Row:
+        """The command line's word: who reaches the home is the owner. Gives what became of it. Raises NotFound, and
+        ClawdError where it is decided already."""
+
+        def decide(tx: Transaction) -> tuple[int, After]:
+            row = approvals.numbered(tx, number)
+            said, after = self._decide(tx, row, verdict, "on the command line", None)
+            if after is None:
+                raise ClawdError(said)
+            return row["id"], after
+
+        id, after = await self._ledger.do(decide)
+        after()
+        if (doing := self._doing.get(id)) is not None:
+            await doing.wait()
+        return await self._ledger.do(lambda tx: approvals.get(tx, id))
 
     def _decide(
         self, tx: Transaction, row: Row, verdict: Verdict, how: str, person: str | None
@@ -229,9 +255,16 @@ class Approvals:
             self._begin(id)
 
     def _begin(self, id: int) -> None:
-        self._tasks.start_soon(self._carry_out, id, name=f"approval {id}")
+        self._doing[id] = anyio.Event()
+        self._start_soon(self._carry_out, id, name=f"approval {id}")
 
     async def _carry_out(self, id: int) -> None:
+        try:
+            await self._execute(id)
+        finally:
+            self._doing.pop(id).set()
+
+    async def _execute(self, id: int) -> None:
         faults.passing("approved")
         row = await self._ledger.insist(lambda tx: approvals.get(tx, id))
         kind = effect = None

@@ -12,9 +12,13 @@ from clawd.errors import ClawdError, StorageError
 from clawd.ledger.db import Ledger
 from clawd.model import Incoming
 from clawd.people.bindings import binding_of
-from clawd.people.door import Admits, Admitted
+from clawd.people.door import Admitted
 
 _ASKED = "I asked my owner privately whether I may work in this chat. Say it again once they have said yes."
+
+
+class Admits(Protocol):
+    async def admit(self, incoming: Incoming) -> Admitted: ...
 
 
 class Asks(Protocol):
@@ -22,7 +26,7 @@ class Asks(Protocol):
 
 
 class Wall:
-    """Implements `people.door.Admits` in front of another one."""
+    """Admits as another door does, but not there."""
 
     def __init__(self, door: Admits, ledger: Ledger, asks: Asks) -> None:
         self._door, self._ledger, self._asks = door, ledger, asks

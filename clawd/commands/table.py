@@ -59,6 +59,14 @@ async def _usage(context: CommandContext, row: Row, rest: str) -> str:
     return await context.usage(row["grp"], row["session"])
 
 
+def _approve(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    return Done(*context.decide(tx, row, "approve", rest))
+
+
+def _deny(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    return Done(*context.decide(tx, row, "deny", rest))
+
+
 def _later(word: str) -> Command:
     return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
 
@@ -75,5 +83,7 @@ COMMANDS: dict[str, Command] = {
         _model,
     ),
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
-    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills", "approve", "deny", "pair")},
+    "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve),
+    "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny),
+    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills", "pair")},
 }

@@ -170,6 +170,18 @@ def is_pressed(tx: Transaction, row: Row, press: Press, message: Row) -> bool:
     )
 
 
+def listed(tx: Transaction) -> list[Row]:
+    """What is open or under way, then what is over, the newest first."""
+    return tx.all(f"SELECT * FROM approval ORDER BY state IN {_LIVE} DESC, id DESC LIMIT 1000")
+
+
+def shown_as(row: Row) -> dict[str, Any]:
+    """{id, kind, what, group, state, person, channel, chat, made, expires, decided, result}, JSON-ready."""
+    told = ("kind", "state", "person", "channel", "chat", "made", "expires", "decided", "result")
+    what = row["words"].partition("\n")[0].partition("may I ")[2].rstrip("?")
+    return {"id": row["number"], **{name: row[name] for name in told}, "what": what, "group": row["grp"]}
+
+
 def unfinished(tx: Transaction) -> list[int]:
     """What was said yes to and is not done yet, the oldest first."""
     rows = tx.all("SELECT id FROM approval WHERE state IN ('approved', 'executing') ORDER BY id")

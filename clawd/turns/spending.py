@@ -38,8 +38,8 @@ class _Held:
 
 
 class Spending:
-    """`wake` has a group go on; `ask`, set by whoever can, asks the owner once whether to raise what is spent. One timer,
-    while anything is held."""
+    """`wake` has a group go on; `ask`, set by whoever can, asks the owner once whether to raise what is spent. One
+    timer, while anything is held."""
 
     def __init__(
         self,

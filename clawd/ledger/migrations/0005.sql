@@ -13,6 +13,7 @@ CREATE TABLE chat (
     direct INTEGER NOT NULL,
     title TEXT NOT NULL,
     person TEXT,                              -- of a direct chat: whose, by people.toml
+    sender TEXT,                              -- of a direct chat: whose, by their account
     seen TEXT NOT NULL,                       -- the day on which somebody spoke there last
     PRIMARY KEY (channel, account, chat)
 ) STRICT, WITHOUT ROWID;
