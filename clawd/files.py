@@ -235,12 +235,12 @@ class Blobs:
         sync_directory(self.directory)
         return digest.hexdigest(), size
 
-    def put(self, data: bytes) -> str:
-        """Keep a file of this content; gives its sha256."""
+    def add(self, content: bytes) -> str:
+        """Keep some bytes; gives their sha256."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = hashlib.sha256(data).hexdigest()
+        name = hashlib.sha256(content).hexdigest()
         with self._alone():
-            write_atomic(self.path(name), data)
+            write_atomic(self.path(name), content)
         return name
 
     def collect(self, wanted: Collection[str], before: float) -> int:

@@ -168,7 +168,7 @@ class Approvals:
             say(kind="file", text="", blob=words.blob[0], name=words.blob[1])
         if units(whole) > limits.text:
             text = f"{head}\n\n{words.called} It is in the file above, whole."
-            blob = self._blobs.put(f"{words.called}\n\n{wording.visible(words.quoted)}\n".encode())
+            blob = self._blobs.add(f"{words.called}\n\n{wording.visible(words.quoted)}\n".encode())
             say(kind="file", text="", blob=blob, name=f"approval-{row['number']}.txt")
         delivery = say(kind="notice", text=text)[-1]
         if limits.buttons:

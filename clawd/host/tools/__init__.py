@@ -41,6 +41,7 @@ class Enqueue(Protocol):
         name: str | None = None,
         to: str = "",
         target: str | None = None,
+        whole: str | None = None,
     ) -> dict[str, Any] | None: ...
 
 
