@@ -27,6 +27,7 @@ from clawd.approvals.kinds import kinds
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.operations import Operations
+from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
@@ -52,6 +53,7 @@ from clawd.locks import HomeLock
 from clawd.model import Incoming
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
+from clawd.people.pairing import Codes
 from clawd.people.roster import LiveRoster
 from clawd.reloads import Reloads
 from clawd.sandbox.choose import choose_backend
@@ -311,7 +313,14 @@ class Daemon:
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
         self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
         self.conversations = Conversations(
-            home, ledger, signals, self.operations, self.channels["terminal"], self.config.first_binding
+            home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
+        )
+        codes = Codes(clock)
+        self.speakers = PeopleOperations(
+            self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
+        )
+        self.reach = Reach(
+            home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
         )
         self.intake = Intake(
             ledger=ledger,
@@ -321,13 +330,18 @@ class Daemon:
             place=self.conversations.place,
             role=_role,
             commands=COMMANDS,
-            context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.approvals),
+            context=self.reach,
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             limits=self.channels.limits_of,
             followups=self.config.followups,
         )
-        table = {**self.operations.table(), "status": self.status, "channels.list": self.channels.list}
+        table = {
+            **self.operations.table(),
+            **self.speakers.table(),
+            "status": self.status,
+            "channels.list": self.channels.list,
+        }
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──

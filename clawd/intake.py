@@ -66,6 +66,10 @@ class CommandContext(Protocol):
         """What `/model` says, and does. Raises ClawdError."""
         ...
 
+    async def pair(self, person: str | None) -> str:
+        """What `/pair` says to an owner: a code for another account of theirs. Raises ClawdError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Done:

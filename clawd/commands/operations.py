@@ -15,6 +15,7 @@ from typing import Any
 
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
+from clawd.commands import people
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective
@@ -25,6 +26,7 @@ from clawd.ids import folder_name
 from clawd.ledger import ends, groups, turns
 from clawd.ledger.approvals import Verdict, shown_as
 from clawd.ledger.db import Ledger
+from clawd.people.roster import LiveRoster
 from clawd.turns.dispatch import Dispatcher
 from clawd.usage.books import Rules
 from clawd.usage.budgets import period
@@ -192,14 +194,16 @@ def offline(home: Home) -> dict[str, Operation]:
     def opened(name: str) -> Operation:
         async def operation(params: Params) -> Any:
             ledger = Ledger.open(home.ledger_file, home.backups)
+            clock = SystemClock()
+            speakers = people.PeopleOperations(LiveRoster(home), ledger, clock)
             try:
-                return await Operations(home, ledger, SystemClock()).table()[name](params)
+                return await {**Operations(home, ledger, clock).table(), **speakers.table()}[name](params)
             finally:
                 ledger.close()
 
         return operation
 
-    return {name: opened(name) for name in _OPERATIONS}
+    return {name: opened(name) for name in (*_OPERATIONS, *people.OPERATIONS)}
 
 
 _OPERATIONS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clawd.approvals.approvals import After, Approvals
+from clawd.commands.people import PeopleOperations
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
 from clawd.ledger.approvals import Verdict
@@ -25,10 +26,11 @@ class Reach:
         dispatcher: Dispatcher,
         recorder: Recorder,
         books: Books,
+        people: PeopleOperations,
         approvals: Approvals,
     ) -> None:
         self._home, self._config, self._ledger, self._books = home, config, ledger, books
-        self._dispatcher, self._recorder, self._approvals = dispatcher, recorder, approvals
+        self._dispatcher, self._recorder, self._people, self._approvals = dispatcher, recorder, people, approvals
 
     def stopped(self, live: list[int], waiting: list[int]) -> None:
         for turn in live:
@@ -60,3 +62,7 @@ class Reach:
             return model.say(self._home.group(group).config_file, config, settings, group, words)
 
         return await asyncio.to_thread(say)
+
+    async def pair(self, person: str | None) -> str:
+        made = await self._people.pair({"person": person})
+        return f"Send {made['code']} to me in a direct message from your other account, within ten minutes."

@@ -7,6 +7,7 @@ is to be said into the outbox, all in one transaction.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,6 +164,27 @@ def stopped(tx: Transaction, turn: int, now: str) -> Ended:
 def stop_waiting(tx: Transaction, session: str, now: str, role: Role = Role.OWNER) -> list[int]:
     """Clear the conversation's queue (`/stop all`) of what waits for nobody above this role. Gives the turns."""
     return [stopped(tx, row["id"], now).turn for row in _stoppable(tx, session, role, "queued", "held")]
+
+
+def stop_of(tx: Transaction, senders: Sequence[str], now: str) -> tuple[list[int], list[int]]:
+    """Who may not speak any more: every turn that is only for messages of theirs is asked to stop, or stopped where it
+    waits, and what of theirs was not taken yet is withdrawn. Gives the live turns and those that waited."""
+    marks = ", ".join("?" * len(senders))
+    rows = tx.all(
+        "SELECT t.id, t.state FROM turn t WHERE t.recorded_at IS NULL AND t.state IN ('claimed', 'queued', 'held')"
+        " AND EXISTS (SELECT 1 FROM turn_wake tw WHERE tw.turn = t.id) AND NOT EXISTS (SELECT 1 FROM turn_wake tw"
+        " JOIN wake w ON w.id = tw.wake LEFT JOIN inbound i ON i.seq = w.inbound WHERE tw.turn = t.id"
+        f" AND (i.sender IS NULL OR i.sender NOT IN ({marks}))) ORDER BY t.id",
+        *senders,
+    )
+    live = [row["id"] for row in rows if row["state"] == "claimed"]
+    for turn in live:
+        tx.execute("UPDATE turn SET stop_requested = 1 WHERE id = ? AND stop_requested = 0", turn)
+    waiting = [stopped(tx, row["id"], now).turn for row in rows if row["state"] != "claimed"]
+    untaken = f"SELECT seq FROM inbound WHERE state = 'held' AND turn IS NULL AND sender IN ({marks})"
+    for row in tx.all(untaken, *senders):
+        tx.move("inbound", row["seq"], "withdraw", reason="its sender may not speak any more")
+    return live, waiting
 
 
 def _stoppable(tx: Transaction, session: str, role: Role, *states: str) -> list[Row]:
