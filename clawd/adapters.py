@@ -70,6 +70,12 @@ class Adapters(dict[str, Adapter]):
         part = self.parts.get(channel)
         return part is not None and part.state == "live"
 
+    def is_open(self, channel: str) -> bool:
+        """Whether it is worth trying to send by it: not before its platform was heard or failed, nor when it is dead.
+        One that is not there is for the outbox to say."""
+        part = self.parts.get(channel)
+        return part is None or part.state in ("live", "degraded")
+
     def sent(self, channel: str) -> None:
         """A message has gone out by it just now."""
         if (part := self.parts.get(channel)) is not None:
@@ -177,7 +183,7 @@ class ChannelInbox:
         at, name = rfc3339(self._clock.now()), self._part.name
 
         def work(tx: Transaction) -> None:
-            chats.moved(tx, name, "", chat, now)
+            chats.move(tx, name, "", chat, now)
             chats.keep(tx, name, cursor, at)
 
         await self._ledger.do(work)
