@@ -119,6 +119,8 @@ class Slack(Table):
     """The app's token for Socket Mode, by reference."""
     api_base: str = "https://slack.com"
     """The address before `/api/`."""
+    ping_s: Annotated[float, Field(gt=0, le=60)] = 5
+    """Seconds between two pings. After four without an answer it connects anew."""
 
 
 class Discord(Table):
