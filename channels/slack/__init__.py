@@ -40,6 +40,7 @@ RIGHTS = [
     *(f"{each}:read" for each in ("channels", "groups", "mpim", "users", "files")),
     *("chat:write", "files:write", "reactions:write", "commands"),
 ]
+_AS_IT_STANDS: dict[str, Any] = {"mrkdwn": False, "unfurl_links": False, "unfurl_media": False}
 _EVENT = "clawd_delivery"  # our messages' metadata
 _LOOK_BACK = 999  # messages in which an earlier attempt is looked for
 _NAME_S, _NAMES, _NAME_WAIT_S = 3600.0, 1000, 1.0
@@ -166,7 +167,7 @@ class Slack(Adapter):
                 while (quiet := socket.quiet()) < _REBUILD * self._ping_s and not (fatal := socket.fatal or web.fatal):
                     if socket.crowded:
                         inbox.trouble("Slack closes our connections, too many are open: is clawd running twice?")
-                    elif quiet < self._ping_s:
+                    elif socket.spoke and quiet < 2 * self._ping_s:
                         inbox.heard()
                     if quiet > _STALE * self._ping_s:
                         inbox.trouble("Slack is silent; connecting again")
@@ -245,13 +246,11 @@ class Slack(Adapter):
             "chat_postMessage",
             formed=formed,
             thread_ts=message.thread or None,
-            mrkdwn=False,
-            unfurl_links=False,
-            unfurl_media=False,
             metadata={
                 "event_type": _EVENT,
                 "event_payload": {"nonce": message.nonce, "delivery": message.delivery},
             },
+            **_AS_IT_STANDS,
             **body,
         )
         return str(answer["ts"])
@@ -368,7 +367,7 @@ class Slack(Adapter):
                 for chat in chats[:1]:
                     chat = chat.rpartition("/")[2]
                     text: dict[str, Any] = {"text": "This is a test by clawd; it goes away.", "channel": chat}
-                    sent = await web.call("chat_postMessage", **text)
+                    sent = await web.call("chat_postMessage", **text, **_AS_IT_STANDS)
                     await web.call("chat_delete", channel=chat, ts=sent["ts"])
                     checks.append(Check(f"round trip to {chat}", True))
         except (Fatal, NotSent, SendRefused, Unsure) as error:

@@ -48,7 +48,7 @@ class Socket(SocketModeClient):
         self._ticket, self._take = ticket, take
         self.socket_mode_request_listeners.append(self._request)
         self.fatal: Fatal | None = None
-        self.crowded = False
+        self.crowded = self.spoke = False  # Slack has refused this connection for there are too many; has said anything
         self._data, self._pong, self._asked = time.monotonic(), 0.0, -math.inf
         self._news = anyio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,7 +62,7 @@ class Socket(SocketModeClient):
         """Seconds since the last data: a frame, or the answer to a ping of ours."""
         pong = self.last_ping_pong_time or 0.0  # the library itself sets the first one of a connection
         if pong and self._pong and pong != self._pong:
-            self._data = time.monotonic()
+            self._data, self.spoke = time.monotonic(), True
         self._pong = pong
         return time.monotonic() - self._data
 
@@ -73,7 +73,7 @@ class Socket(SocketModeClient):
         self._news = anyio.Event()
 
     async def _text(self, message: aiohttp.WSMessage) -> None:
-        self._data = time.monotonic()
+        self._data, self.spoke = time.monotonic(), True
         frame = json.loads(message.data)
         if frame.get("type") in ("hello", "disconnect"):
             self.crowded = frame.get("reason") == "too_many_websockets"

@@ -84,7 +84,7 @@ class Slack(Platform):
         self._last: dict[str, Any] = {}
         self._ts, self._ids = itertools.count(1), itertools.count(1)
         super().__init__()
-        self._loop.call_soon_threadsafe(self._begin)
+        self._pump: asyncio.Task[None] = self._run(self._begin())
 
     # ---- for tests
 
@@ -263,10 +263,11 @@ class Slack(Platform):
         """What Slack says before it closes a connection; it closes it a moment later."""
 
         async def work() -> None:
-            for each in list(self.connections):
+            told = list(self.connections)
+            for each in told:
                 await each.socket.send_json({"type": "disconnect", "reason": reason, "debug_info": {"host": "x"}})
             await asyncio.sleep(0.1)
-            for each in list(self.connections)[:-1]:
+            for each in told:
                 await each.socket.close()
 
         self._run(work())
@@ -285,8 +286,8 @@ class Slack(Platform):
 
     # ---- the socket
 
-    def _begin(self) -> None:
-        self._pump = self._loop.create_task(self._send_envelopes())
+    async def _begin(self) -> asyncio.Task[None]:
+        return self._loop.create_task(self._send_envelopes())
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._pump.cancel)
