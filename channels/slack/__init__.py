@@ -100,7 +100,7 @@ class Slack(Adapter):
         self._base = str(settings.get("api_base") or "https://slack.com").rstrip("/")
         self._ping_s = float(settings.get("ping_s", 5.0))
         self._web: Web | None = None  # while `run` is in
-        self._us = Us("", "", "", "")
+        self._us = Us("", "", "")
         self._words: frozenset[str] = frozenset()
         self._names: dict[str, tuple[str, float]] = {}  # id: name, until when
         self._uploads: dict[str, str] = {}  # nonce: id of a file whose completion is in doubt
@@ -142,7 +142,7 @@ class Slack(Adapter):
                 who = await _first(web, "bot_token", "auth_test")
                 if not who.get("bot_id"):
                     raise Fatal("bot_token of [channels.slack] is a person's: take the one that begins with xoxb-")
-                self._us = Us(who["user_id"], who["bot_id"], who.get("user") or "", who["team_id"])
+                self._us = Us(who["user_id"], who.get("user") or "", who["team_id"])
                 return await self._ticket(web)
             except NotSent as error:
                 inbox.trouble(str(error))

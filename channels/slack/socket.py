@@ -21,7 +21,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from channels.slack.web import SILENT
-from clawd.channel import Fatal
+from clawd.channel import Fatal, NotSent
 
 _CLOSING_S = 2.0
 
@@ -49,7 +49,7 @@ class Socket(SocketModeClient):
         self.socket_mode_request_listeners.append(self._request)
         self.fatal: Fatal | None = None
         self.crowded = self.spoke = False  # Slack has refused this connection for there are too many; has said anything
-        self._data, self._pong, self._asked = time.monotonic(), 0.0, -math.inf
+        self._data, self._pong, self._next_ticket = time.monotonic(), 0.0, -math.inf
         self._news = anyio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -89,11 +89,14 @@ class Socket(SocketModeClient):
     async def issue_new_wss_url(self) -> str:
         """Not twice within a ping: a connection that is closed as soon as it is made would ask all the time."""
         now = time.monotonic()
-        if now - self._asked < self.ping_interval:
-            raise ConnectionError("asked a moment ago")
-        self._asked = now
+        if now < self._next_ticket:
+            raise ConnectionError("it is too early to ask again")
+        self._next_ticket = now + self.ping_interval
         try:
             return await self._ticket()
+        except NotSent as error:
+            self._next_ticket = max(self._next_ticket, now + (error.retry_after or 0.0))
+            raise
         except Fatal as error:
             self.fatal = error
             self._news.set()

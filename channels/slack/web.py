@@ -78,7 +78,7 @@ class Web:
         """Write a file of theirs. Raises SendRefused, NotSent."""
         name, url = attachment.name, URL(address)
         if not _is_slacks(url, URL(self.client.base_url)):
-            raise SendRefused(f"{name} does not lie with Slack itself; send it as a file")
+            raise SendRefused(f"{name} is not to be had from Slack itself; send it as a file")
         headers, timeout = {"Authorization": f"Bearer {self.client.token}"}, aiohttp.ClientTimeout(total=_FILE_S)
         try:
             async with self._session.get(
@@ -113,7 +113,7 @@ async def opened(bot_token: str, base: str) -> AsyncIterator[Web]:
 
 def _is_slacks(url: URL, base: URL) -> bool:
     """Whether the token may go there."""
-    if url.origin() == base.origin():
-        return True
+    if not url.absolute or url.origin() == base.origin():
+        return url.absolute
     hosts = (".slack.com", f".{base.host}")
     return url.scheme == "https" and url.port == 443 and (url.host or "").endswith(hosts)

@@ -252,7 +252,7 @@ async def test_messages_come_in_their_order_also_when_names_are_slow(platform: p
     assert first == [f"{number}" for number in range(20)]
 
 
-US = Us(BOT, "B0BOT", "clawd", TEAM)
+US = Us(BOT, "clawd", TEAM)
 
 
 @pytest.mark.parametrize(
@@ -453,6 +453,10 @@ async def test_files_come_in(platform: platforms.Slack, tmp_path: Path) -> None:
         hidden = file("b.txt", b"of another workspace", url_private_download=None, file_access="check_file_info")
         await slack.fetch(hidden, to)
         assert to.read_bytes() == b"of another workspace"
+        deleted = file("c.txt", url_private_download=None, mode="tombstone")
+        platform.files[deleted.handle["id"]].pop("url")
+        with pytest.raises(SendRefused, match="Slack itself"):
+            await slack.fetch(deleted, to)
         gone = file("c.txt")
         platform.files.pop(gone.handle["id"])
         with pytest.raises(SendRefused, match="gone"):
@@ -496,6 +500,7 @@ async def test_files_come_in(platform: platforms.Slack, tmp_path: Path) -> None:
         ({"bot_token": "xapp-1-test-app", "app_token": "xoxb-7-test-bot"}, "bot_token.*of the other kind"),
         ("missing_scope", "app_token lacks the right connections:write"),
         ("account_inactive", "removed"),
+        ("", "bot_token.*a person's"),
     ],
 )
 async def test_a_wrong_token_is_one_sentence(
@@ -503,7 +508,7 @@ async def test_a_wrong_token_is_one_sentence(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     if isinstance(change, str):
-        platform.app_error = change
+        platform.app_error, platform.bot_id = change, "B0BOT" if change else ""
     settings = platform.settings | (change if isinstance(change, dict) else {})
     inbox = Inbox()
     with anyio.fail_after(10), pytest.raises(Fatal, match=words) as fatal:
@@ -511,6 +516,8 @@ async def test_a_wrong_token_is_one_sentence(
     tokens = [value for name, value in settings.items() if "token" in name and value]
     assert not any(token in str(fatal.value) + caplog.text for token in tokens)
     assert inbox.state == "starting" and platform.live == 0
+    if not platform.bot_id:
+        return
     checks = await Slack(settings).test(["D7"])
     assert [each.ok for each in checks][-1] is False
 
@@ -605,7 +612,6 @@ async def test_slack_that_is_down_at_the_start_is_waited_for(platform: platforms
         await until(lambda: inbox.troubles)
         assert inbox.state == "degraded"
         platform.up()
-        platform.fail(429, what="other", retry_after=0.1)
         platform.fail(502, what="poll")
         platform.say("hello")
         await until(lambda: inbox.received)

@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 
 from tests.platforms import Fault, Platform, Sent
 
-BOT, BOT_ID, TEAM = "U0BOT", "B0BOT", "T012"
+BOT, TEAM = "U0BOT", "T012"
 SENDS = {"chat.postMessage", "chat.update", "files.completeUploadExternal"}
 SCOPES = {
     "chat.postMessage": "chat:write",
@@ -69,6 +69,7 @@ class Slack(Platform):
         self.scopes = set(ALL_SCOPES)
         self.app_error = ""  # what apps.connections.open is refused with
         self.shows_metadata = True
+        self.bot_id = "B0BOT"
         self.twice = False  # every envelope is sent twice at once
         self.members: set[str] = {self.shared, "D7", "D8", "D9"}  # chats that the bot is in
         self.archived: set[str] = set()
@@ -437,7 +438,14 @@ class Slack(Platform):
         raise Refusal("message_not_found")
 
     def _auth_test(self, params: dict[str, Any]) -> dict[str, Any]:
-        return {"url": self.url, "team": "Test", "user": "clawd", "team_id": TEAM, "user_id": BOT, "bot_id": BOT_ID}
+        return {
+            "url": self.url,
+            "team": "Test",
+            "user": "clawd",
+            "team_id": TEAM,
+            "user_id": BOT,
+            "bot_id": self.bot_id,
+        }
 
     def _apps_connections_open(self, params: dict[str, Any]) -> dict[str, Any]:
         ticket = uuid.uuid4().hex
@@ -452,7 +460,7 @@ class Slack(Platform):
             self.problems.append("links are unfolded")
         ts = self.ts()
         self._show(Sent(ts, chat, thread=thread, **shown))
-        message = {"type": "message", "user": BOT, "bot_id": BOT_ID, "text": params["text"], "ts": ts}
+        message = {"type": "message", "user": BOT, "bot_id": self.bot_id, "text": params["text"], "ts": ts}
         if thread:
             message["thread_ts"] = thread
         self.post(chat, message | ({"metadata": params["metadata"]} if "metadata" in params else {}))
@@ -589,7 +597,14 @@ class Slack(Platform):
         text = params.get("initial_comment", "").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
         thread, ts = params.get("thread_ts") or "", self.ts()
         self._show(Sent(wanted["id"], chat, text, thread, name=file["about"]["name"], data=file["data"]))
-        message = {"type": "message", "subtype": "file_share", "user": BOT, "bot_id": BOT_ID, "text": text, "ts": ts}
+        message = {
+            "type": "message",
+            "subtype": "file_share",
+            "user": BOT,
+            "bot_id": self.bot_id,
+            "text": text,
+            "ts": ts,
+        }
         self.post(chat, message | {"files": [file["about"]]} | ({"thread_ts": thread} if thread else {}))
         return {"files": [{"id": wanted["id"], "title": wanted.get("title")}]}
 
