@@ -25,6 +25,7 @@ class Platform:
     """Each entry of `script` is what happens to one send: `ok`, or an exception that is raised before or after it."""
 
     name = "platform"
+    blind = False  # it cannot tell after all
 
     def __init__(self, script: list[Any], tells: bool = False) -> None:
         self.script, self.limits = script, ChannelLimits(text=4000, tells=tells)
@@ -42,6 +43,8 @@ class Platform:
         return f"id{len(self.stored)}"
 
     async def find(self, message: Outgoing) -> str | None:
+        if self.blind:
+            raise Unsure("a right is missing")
         return "found" if any(each.nonce == message.nonce for each in self.stored) else None
 
 
@@ -113,6 +116,14 @@ async def test_what_becomes_of_a_send(ledger: Ledger, script: list[Any], tells: 
     assert [each.repeat for each in platform.stored] == (
         [False, True][:seen] if seen == 2 else [state == "resent"] * seen
     )
+
+
+async def test_where_it_cannot_be_told_after_all_it_is_repeated_once(ledger: Ledger) -> None:
+    prepare(ledger, ["a"])
+    platform = Platform(["stored, answer lost"], tells=True)
+    platform.blind = True
+    assert await run(ledger, platform) == ["resent"]
+    assert [each.repeat for each in platform.stored] == [False, True]
 
 
 async def test_rows_that_a_crash_left_in_sending_are_decided(ledger: Ledger) -> None:
