@@ -30,7 +30,8 @@ API = "https://discord.com/api/v10"
 GATEWAY = "wss://gateway.discord.gg/"
 KNOWN = 200  # channels whose newest message the cursor holds
 _MESSAGES = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "MESSAGE_DELETE_BULK", "MESSAGE_REACTION_ADD")
-_EVENTS = frozenset(("READY", "RESUMED", "INTERACTION_CREATE", *_MESSAGES))
+_READ = (*_MESSAGES, "INTERACTION_CREATE")  # by us, as they come
+_EVENTS = frozenset(("READY", "RESUMED", *_READ))
 _LOST_S, _REBUILD_S = 10.0, 60.0  # without a session: trouble; a new client
 _WRONG_TOKEN = (
     "Discord does not take this token: make a new one in the developer portal (Bot, Reset Token) and put it where"
@@ -79,6 +80,8 @@ async def entered(settings: Mapping[str, Any], tap: Callable[..., None]) -> Asyn
         enable_debug_events=True,
         max_ratelimit_timeout=30.0,
     )
+    for event in _READ:  # what the library cannot parse would end the connection
+        client._connection.parsers.pop(event, None)
     try:
         try:
             with anyio.fail_after(60):
