@@ -15,13 +15,13 @@ from contextlib import ExitStack, contextmanager
 
 from tests.platforms.discord import Discord
 from tests.platforms.slack import Slack
-from tests.platforms.telegram import Telegram
 
 from benchmarks.daemon import await_answer, home
 from benchmarks.figures import Figure, figure
 from benchmarks.idle import SECONDS, cpu, pss
 from clawd.config.home import Home
 from tests.platforms import Platform
+from tests.platforms.telegram import Telegram
 
 CHATS = 40
 SLOW_S = 2.0

@@ -16,7 +16,7 @@ from clawd.errors import ConfigError
 from clawd.ids import new_id
 from clawd.intake import Intake
 from clawd.ledger import chats
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.model import Incoming, Outgoing, Receipt
 from clawd.supervise import OUTAGE_S, Part, supervise
 from clawd.tasks import Tasks
@@ -69,6 +69,12 @@ class Adapters(dict[str, Adapter]):
     def is_live(self, channel: str) -> bool:
         part = self.parts.get(channel)
         return part is not None and part.state == "live"
+
+    def is_open(self, channel: str) -> bool:
+        """Whether it is worth trying to send by it: not before its platform was heard or failed, nor when it is dead.
+        One that is not there is for the outbox to say."""
+        part = self.parts.get(channel)
+        return part is None or part.state in ("live", "degraded")
 
     def sent(self, channel: str) -> None:
         """A message has gone out by it just now."""
@@ -172,6 +178,15 @@ class ChannelInbox:
     async def keep(self, cursor: str) -> None:
         now, name = rfc3339(self._clock.now()), self._part.name
         await self._ledger.do(lambda tx: chats.keep(tx, name, cursor, now))
+
+    async def moved(self, chat: str, now: str, cursor: str) -> None:
+        at, name = rfc3339(self._clock.now()), self._part.name
+
+        def work(tx: Transaction) -> None:
+            chats.move(tx, name, "", chat, now)
+            chats.keep(tx, name, cursor, at)
+
+        await self._ledger.do(work)
 
     async def cursor(self) -> str | None:
         return await self._ledger.do(lambda tx: chats.cursor(tx, self._part.name))

@@ -16,9 +16,10 @@ from clawd.model import Attachment, Check, Incoming, Outgoing, Receipt
 
 
 class NotSent(Exception):
-    """The platform surely did not store the message (refused connection, 429). Send it again after `retry_after` s."""
+    """The platform surely did not store the message (refused connection, 429). `retry_after`: seconds for which it
+    wants nothing more for this chat; None where it did not say."""
 
-    def __init__(self, why: str, retry_after: float = 1.0) -> None:
+    def __init__(self, why: str, retry_after: float | None = None) -> None:
         super().__init__(why)
         self.retry_after = retry_after
 
@@ -103,6 +104,10 @@ class Inbox(Protocol):
 
     async def cursor(self) -> str | None:
         """The last place that was kept."""
+        ...
+
+    async def moved(self, chat: str, now: str, cursor: str) -> None:
+        """A chat has another id from now on, which is durable with the cursor. Inside it keeps its first one."""
         ...
 
     def heard(self) -> None:

@@ -45,6 +45,14 @@ class TurnedClock:
         self._monotonic += seconds
 
 
+FIRST_S, LONGEST_S = 1.0, 60.0
+
+
+def backoff(failures: int, chance: float) -> float:
+    """Seconds before the next try after so many failures in a row; `chance` in 0…1 spreads them by half."""
+    return float(min(LONGEST_S, FIRST_S * 2 ** min(failures - 1, 10))) * (0.75 + 0.5 * chance)
+
+
 def rfc3339(moment: datetime) -> str:
     """RFC 3339 with offset, to the millisecond: what every stored or printed time looks like."""
     return moment.astimezone().isoformat(timespec="milliseconds")

@@ -177,10 +177,19 @@ class Daemon:
             clock,
             tasks,
             lambda sentence, but_not: self.owner.tell_soon(sentence),
-            lambda channel: None,
+            lambda channel: self.outbox.back(channel),
         )
         self.outbox = Outbox(
-            ledger, signals, clock, self.channels, home.blobs, tasks, failed=lambda: self.recorder.failed()
+            ledger,
+            signals,
+            clock,
+            self.channels,
+            home.blobs,
+            tasks,
+            failed=lambda: self.recorder.failed(),
+            tell_owner=lambda sentence, but_not: self.owner.tell(sentence),
+            sent=self.channels.sent,
+            is_open=self.channels.is_open,
         )
         self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
         self.reloads = Reloads(self.config, self.owner.tell_soon, self.channels.renew)
@@ -351,9 +360,7 @@ class Daemon:
         await watchdog.tell("STOPPING=1", "STATUS=finishing what runs")
         await self.dispatcher.close(TURN_GRACE_S, keep=keep)
         await self.gate.close()
-        with anyio.move_on_after(FLUSH_GRACE_S):
-            while not self.outbox.idle:
-                await anyio.sleep(0.02)
+        await self.outbox.close(FLUSH_GRACE_S)
 
 
 def _trouble(signals: Signals, what: str) -> None:

@@ -235,6 +235,14 @@ class Blobs:
         sync_directory(self.directory)
         return digest.hexdigest(), size
 
+    def add(self, content: bytes) -> str:
+        """Keep some bytes; gives their sha256."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = hashlib.sha256(content).hexdigest()
+        with self._alone():
+            write_atomic(self.path(name), content)
+        return name
+
     def collect(self, wanted: Collection[str], before: float) -> int:
         """Remove copies that are not `wanted`, and torn ones, if they were made before that time (in seconds since the
         epoch): what was just kept may not be referred to yet. Gives how many."""

@@ -16,11 +16,10 @@ from typing import Literal
 import anyio
 
 from clawd.channel import Fatal
-from clawd.clock import Clock
+from clawd.clock import LONGEST_S, Clock, backoff
 
 log = logging.getLogger(__name__)
 
-FIRST_S, LONGEST_S = 1.0, 60.0
 OUTAGE_S = 60.0  # one that ends sooner is told nobody but the log
 AGAIN, AGAIN_S = 10, 600.0  # so many outages in such a time are told, however short
 
@@ -83,11 +82,6 @@ class Part:
         self.state, self.error, self.since, self.said = "dead", why, None, True
         log.error("%s is dead: %s", self.name, why)
         self.told(f"{self.name} does not work and is not tried again before its config changes: {why}")
-
-
-def backoff(failures: int, chance: float) -> float:
-    """Seconds before the next start after so many failures in a row; `chance` in 0…1 spreads them by half."""
-    return float(min(LONGEST_S, FIRST_S * 2 ** min(failures - 1, 10))) * (0.75 + 0.5 * chance)
 
 
 def is_flapping(outages: deque[float], now: float) -> bool:

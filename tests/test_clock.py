@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from clawd.clock import SystemClock, TurnedClock, moment_of, rfc3339
+from clawd.clock import LONGEST_S, SystemClock, TurnedClock, backoff, moment_of, rfc3339
 
 NOON = datetime(2026, 3, 7, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -44,3 +44,8 @@ def test_a_time_that_not_every_zone_can_show_is_none(text: str) -> None:
 
 def test_a_time_of_others_is_read() -> None:
     assert moment_of("2026-03-07T13:00:00.123456+01:00") == NOON
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 1), (2, 2), (6, 32), (7, LONGEST_S), (10_000, LONGEST_S)])
+def test_the_pause_doubles_up_to_a_minute_and_is_spread(failures: int, seconds: float) -> None:
+    assert (backoff(failures, 0.0), backoff(failures, 1.0)) == (0.75 * seconds, 1.25 * seconds)

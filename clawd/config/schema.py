@@ -108,6 +108,8 @@ class Telegram(Table):
     """The bot's token, by reference."""
     api_base: str = "https://api.telegram.org"
     """The address before `/bot<token>/`."""
+    poll_s: Annotated[int, Field(ge=1, le=50)] = 25
+    """Seconds that Telegram may keep a question for news open."""
 
 
 class Slack(Table):

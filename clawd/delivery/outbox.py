@@ -1,36 +1,75 @@
 """The outbox: one task for each chat that has something to say, alive only while it has.
 
-Row k+1 of a chat waits until row k is decided. A row is `sending` on the disk before the platform is called, so that
-after a crash what may have arrived is known; it is then found, sent as if new, or repeated once and marked.
+Row k+1 of a chat waits until row k is decided, and no chat waits for another. A row is `sending` on the disk before the
+platform is called, so that after a crash what may have arrived is known; it is then found, sent as if new, or repeated
+once and marked. An edit is no repeat: the same text again changes nothing.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
 
 from clawd import faults
-from clawd.channel import NOTICE, Adapter, NotSent, SendRefused, Unsure
-from clawd.clock import Clock, rfc3339
-from clawd.ledger import deliveries
-from clawd.ledger.db import Ledger, Row
-from clawd.ledger.deliveries import Address
+from clawd.channel import (
+    NOTICE,
+    Adapter,
+    ChannelLimits,
+    ChatMoved,
+    FormatRefused,
+    NotSent,
+    Rates,
+    SendRefused,
+    Unsure,
+)
+from clawd.clock import LONGEST_S, Clock, backoff, rfc3339
+from clawd.delivery.rates import Key, Pace
+from clawd.ledger import chats, deliveries
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.deliveries import REPEAT, Address
 from clawd.ledger.moves import delivery_after_doubt
-from clawd.model import Outgoing
+from clawd.markdown import formatted
+from clawd.model import Button, Outgoing
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-_LONGEST_WAIT = 60.0
+SEND_S, FILE_S = 60.0, 600.0  # after which nobody knows any more whether it arrived
+_DOUBTS = 5  # an edit that is so often in doubt is a message of its own
+_TERMINAL = Address("terminal", "", "main", "")
+
+
+@dataclass(slots=True)
+class _Chat:
+    """A chat at work. `news`: something may have come since it was looked at; `plain`: the row whose form the platform
+    refused; `until`: when its rest ends (monotonic), 0 while it has none."""
+
+    news: bool = False
+    failures: int = 0
+    doubts: int = 0
+    plain: int = 0
+    until: float = 0.0
+    up: anyio.Event = field(default_factory=anyio.Event)
+
+    def again(self) -> float:
+        """Seconds before the next try, after one that failed."""
+        self.failures += 1
+        return backoff(self.failures, random.random())
 
 
 class Outbox:
-    """Sends what the ledger holds. `wake` says that a chat has news; `start` looks through all of them once."""
+    """Sends what the ledger holds. `wake` says that a chat has news; `start` looks through all of them once.
+
+    `failed` is told of every send that failed for good, `tell_owner(sentence, but_not=channel)` what to say of it;
+    `sent(channel)` of each that arrived. While `is_open(channel)` says no, nothing is tried there.
+    """
 
     def __init__(
         self,
@@ -41,12 +80,20 @@ class Outbox:
         blobs: Path,
         tasks: Tasks,
         failed: Callable[[], None] = lambda: None,
-        owner_terminal: str = "main",
+        tell_owner: Callable[[str, str], Awaitable[None]] | None = None,
+        sent: Callable[[str], None] = lambda channel: None,
+        is_open: Callable[[str], bool] = lambda channel: True,
     ) -> None:
         self._ledger, self._signals, self._clock = ledger, signals, clock
         self._channels, self._blobs, self._tasks = channels, blobs, tasks
-        self._failed, self._owner_terminal = failed, owner_terminal
-        self._awake: dict[tuple[str, str, str], anyio.Event] = {}
+        self._failed, self._tell_owner, self._sent, self._is_open = failed, tell_owner, sent, is_open
+        self._pace = Pace(self._rates, clock.monotonic)
+        self._chats: dict[Key, _Chat] = {}
+        self._closed = False
+
+    def _rates(self, channel: str) -> Rates:
+        adapter = self._channels.get(channel)
+        return adapter.limits.rates if adapter else Rates()
 
     async def start(self) -> None:
         for address in await self._ledger.do(deliveries.waiting_chats):
@@ -54,116 +101,225 @@ class Outbox:
 
     def wake(self, address: Address) -> None:
         """There may be something to send to this chat."""
-        key = (address.channel, address.account, address.chat)
-        if (event := self._awake.get(key)) is not None:
-            event.set()
+        key = _key(address)
+        if (chat := self._chats.get(key)) is not None:
+            chat.news = True
             return
-        self._awake[key] = anyio.Event()
+        self._chats[key] = _Chat()
         self._tasks.start_soon(self._drain, key, name=f"outbox {address.channel}:{address.chat}")
+
+    def back(self, channel: str) -> None:
+        """The channel works again: what waits for it is tried now."""
+        for (name, _, _), chat in self._chats.items():
+            if name == channel:
+                chat.failures = 0
+                chat.up.set()
+
+    def try_pace(self, address: Address, shared: bool) -> bool:
+        """Whether a courtesy (an edit of a message that grows, a typing notice) may go to this chat now; it counts. One
+        that may not is dropped: nothing waits for it."""
+        key = _key(address)
+        return key not in self._chats and self._pace.spare(key, shared)
+
+    def hold(self, address: Address, seconds: float) -> None:
+        """The platform wants nothing for this chat for so long: what it said to a courtesy."""
+        self._pace.hold(_key(address), seconds)
 
     @property
     def idle(self) -> bool:
         """Whether nothing is on its way."""
-        return not self._awake
+        return not self._chats
 
-    async def _drain(self, key: tuple[str, str, str]) -> None:
-        wait = 1.0
+    async def close(self, grace: float) -> None:
+        """Send what can be sent within `grace` seconds, then begin nothing; what is under way has as long again."""
+        for self._closed in (False, True):
+            until = self._clock.monotonic() + grace
+            with anyio.move_on_after(grace):
+                while any(chat.until < until for chat in self._chats.values()):
+                    await anyio.sleep(0.02)
+
+    async def _drain(self, key: Key) -> None:
+        chat = self._chats[key]
         try:
-            while True:
-                self._awake[key] = anyio.Event()
+            while not self._closed:
+                chat.news = False
                 try:
-                    row = await self._ledger.do(lambda tx: deliveries.take(tx, *key))
-                    if row is None:
-                        if self._awake[key].is_set():
-                            continue
-                        return
-                    pause = await self._step(row)
+                    pause = await self._next(key, chat)
                 except Exception:  # a defect of ours is this chat's delay, not the end of the daemon
                     log.exception("outbox: a delivery to %s:%s failed", key[0], key[2])
-                    pause = wait
-                wait = min(wait * 2, _LONGEST_WAIT) if pause is not None else 1.0
-                if pause is not None:
-                    await anyio.sleep(min(max(pause, wait / 2), _LONGEST_WAIT))
+                    pause = chat.again()
+                if pause is None and not chat.news:
+                    return
+                if pause:
+                    await self._rest(chat, pause)
         finally:
-            self._awake.pop(key, None)
+            self._chats.pop(key, None)
 
-    async def _step(self, row: Row) -> float | None:
-        """Decide on a row, as it was when it was taken. Gives seconds to wait before the next one, or None."""
-        adapter = self._channels.get(row["channel"])
-        message = outgoing(row, self._blobs)
-        if row["kind"] == "reaction" and row["state"] != "pending":
+    async def _rest(self, chat: _Chat, seconds: float) -> None:
+        """Wait, at most until the channel works again."""
+        chat.up = anyio.Event()
+        chat.until = self._clock.monotonic() + seconds
+        with anyio.move_on_after(seconds):
+            await chat.up.wait()
+        chat.until = 0.0
+
+    async def _next(self, key: Key, chat: _Chat) -> float | None:
+        """Decide on the chat's oldest row when it may. Gives seconds to rest before going on; None: nothing is left."""
+        if not self._is_open(key[0]):
+            return LONGEST_S
+        row = await self._ledger.do(lambda tx: deliveries.head(tx, *key))
+        if row is None:
+            return None
+        shared = not row["direct"]
+        if (wait := self._pace.wait(key, shared)) > 0:
+            return wait
+        if (turn := self._pace.pay(key, shared)) > 0:
+            await anyio.sleep(turn)
+        if self._closed or (row := await self._ledger.do(lambda tx: deliveries.take(tx, *key))) is None:
+            return 0.0
+        return await self._step(row, key, chat)
+
+    async def _step(self, row: Row, key: Key, chat: _Chat) -> float:
+        """Decide on a row, as it was when it was taken. Gives seconds to rest before the next one."""
+        adapter, state = self._channels.get(key[0]), row["state"]
+        if row["kind"] == "reaction" and state != "pending":
             await self._decide(row, "fail", error="nobody knows whether the reaction arrived")
-            return None
-        if row["state"] == "sending":  # since before a crash
-            await self._decide(row, "doubt")
-            return None
-        if row["state"] == "pending":
+        elif state == "sending":  # since before a crash
+            await self._decide(row, "bounce" if row["edited"] else "doubt")
+        elif adapter is None:
+            await self._decide(row, "fail", error=f"channel {key[0]} is not configured")
+        elif state == "unknown":
+            return await self._resolve(row, adapter, chat, key)
+        else:
             faults.passing("sending")
-        if adapter is None:
-            await self._decide(row, "fail", error=f"channel {row['channel']} is not configured")
-            return None
-        if row["kind"] == "reaction":
-            await self._react(row, adapter, message)
-            return None
-        if row["state"] == "unknown":
-            return await self._resolve(row, adapter, message)
-        return await self._send(row, adapter, message)
+            if row["kind"] == "reaction":
+                await self._react(row, adapter)
+            else:
+                return await self._send(row, adapter, chat, key)
+        return 0.0
 
-    async def _send(self, row: Row, adapter: Adapter, message: Outgoing) -> float | None:
+    async def _send(self, row: Row, adapter: Adapter, chat: _Chat, key: Key, repeat: bool = False) -> float:
+        message = await self._message(row, adapter.limits, repeat, plain=chat.plain == row["id"])
         try:
-            platform_id = await adapter.send(message)
+            with anyio.fail_after(FILE_S if message.path else SEND_S):
+                platform_id = await adapter.send(message)
         except NotSent as refusal:
             await self._decide(row, "bounce", error=str(refusal))
-            return refusal.retry_after
+            return self._refused(key, chat, refusal)
+        except FormatRefused as refusal:
+            if message.formatted is None:
+                await self._decide(row, "fail", error=str(refusal))
+                return 0.0
+            log.info("delivery %s goes as plain text: %s", row["id"], refusal)
+            chat.plain = row["id"]
+            await self._decide(row, "bounce", error=str(refusal))
+            return 0.0
+        except ChatMoved as moved:
+            log.warning("%s: chat %s is %s now", key[0], message.chat, moved.chat)
+            new = moved.chat
+            await self._decide(row, "bounce", error=str(moved), also=lambda tx: chats.move(tx, *key, new))
+            return chat.again() if chat.failures else 0.0
         except SendRefused as refusal:
-            await self._decide(row, "fail", error=str(refusal))
-            return None
+            if message.edits is None:
+                await self._decide(row, "fail", error=str(refusal))
+            else:
+                await self._decide(row, "bounce", error=str(refusal), also=lambda tx: deliveries.as_new(tx, row["id"]))
+            return 0.0
         except Exception as error:  # an adapter's defect is one chat's doubt, not the end of the outbox
-            if not isinstance(error, Unsure):
-                log.exception("channel %s failed while sending", row["channel"])
-            await self._decide(row, "doubt", error=str(error))
-            return None
+            if not isinstance(error, Unsure | TimeoutError):
+                log.exception("channel %s failed while sending", key[0])
+            return await self._doubt(row, message, chat, repeat, str(error) or "the platform did not answer")
         faults.passing("sent")
-        await self._decide(row, "arrive", platform_id=platform_id)
+        if repeat:
+            await self._ledger.insist(lambda tx: deliveries.identify(tx, row["id"], platform_id))
+        else:
+            await self._decide(row, "arrive", platform_id=platform_id)
         faults.passing("delivered")
-        return None
+        chat.failures = chat.doubts = 0
+        self._sent(key[0])
+        return 0.0
 
-    async def _react(self, row: Row, adapter: Adapter, message: Outgoing) -> None:
+    async def _doubt(self, row: Row, message: Outgoing, chat: _Chat, repeat: bool, why: str) -> float:
+        """Nobody knows whether it arrived. The platform has a moment before it is asked, or is sent it again."""
+        if repeat:
+            log.warning("delivery %s: the repeat is in doubt too: %s", row["id"], why)
+            return chat.again()
+        chat.doubts += 1
+        again = message.edits is not None and chat.doubts < _DOUBTS
+        await self._decide(row, "bounce" if again else "doubt", error=why)
+        return chat.again()
+
+    def _refused(self, key: Key, chat: _Chat, refusal: NotSent) -> float:
+        if refusal.retry_after is None or not self._pace.hold(key, refusal.retry_after):
+            return chat.again()
+        if refusal.retry_after > LONGEST_S:
+            log.warning("%s:%s waits for %.0f s: %s", key[0], key[2], refusal.retry_after, refusal)
+        return 0.0
+
+    async def _react(self, row: Row, adapter: Adapter) -> None:
         """One try: nothing behind a reaction waits for it, and none is made twice."""
+        message = await self._message(row, adapter.limits)
         try:
-            platform_id = await adapter.send(message)
+            with anyio.fail_after(SEND_S):
+                platform_id = await adapter.send(message)
         except Exception as error:
-            if not isinstance(error, NotSent | SendRefused | Unsure):
+            if not isinstance(error, NotSent | SendRefused | Unsure | TimeoutError):
                 log.exception("channel %s failed while reacting", row["channel"])
             await self._decide(row, "fail", error=f"the reaction {row['text']} was not made: {error}")
             return
         await self._decide(row, "arrive", platform_id=platform_id)
 
-    async def _resolve(self, row: Row, adapter: Adapter, message: Outgoing) -> float | None:
-        """A send whose answer was lost."""
-        found = await adapter.find(message) if adapter.limits.tells else None
-        decision = delivery_after_doubt(adapter.limits.tells, found is not None)
+    async def _resolve(self, row: Row, adapter: Adapter, chat: _Chat, key: Key) -> float:
+        """A send whose answer was lost. A message that grows is not repeated: its turn's answer comes as another."""
+        found, tells = None, adapter.limits.tells and row["edited"] is None
+        if tells:
+            try:
+                with anyio.fail_after(SEND_S):
+                    found = await adapter.find(await self._message(row, adapter.limits))
+            except Exception as error:
+                log.info("%s cannot say whether delivery %s arrived: %s", key[0], row["id"], error)
+                return self._refused(key, chat, error) if isinstance(error, NotSent) else chat.again()
+        if row["kind"] == "stream" and found is None:
+            await self._decide(row, "fail", error="nobody knows whether it arrived")
+            return 0.0
+        decision = delivery_after_doubt(tells, found is not None)
         await self._decide(row, decision, platform_id=found)
-        if decision != "repeat":
-            return None
-        try:
-            platform_id = await adapter.send(replace(message, repeat=True))
-        except NotSent as refusal:
-            await self._decide(row, "bounce", error=str(refusal))
-            return refusal.retry_after
-        except Exception as error:
-            log.warning("delivery %s: the repeat is in doubt too: %s", row["id"], error)
-            return None
-        await self._ledger.do(
-            lambda tx: tx.execute("UPDATE delivery SET platform_id = ? WHERE id = ?", platform_id, row["id"])
-        )
-        return None
+        return await self._send(row, adapter, chat, key, repeat=True) if decision == "repeat" else 0.0
 
-    async def _decide(self, row: Row, event: str, *, platform_id: str | None = None, error: str | None = None) -> None:
-        state = await self._ledger.insist(
-            lambda tx: deliveries.decide(tx, row["id"], event, platform_id=platform_id, error=error)
-        )
-        if state == "failed":
+    async def _message(self, row: Row, limits: ChannelLimits, repeat: bool = False, plain: bool = False) -> Outgoing:
+        """A row in its channel's own form, unless it is to go `plain`."""
+        message = replace(outgoing(row, self._blobs), chat=row["now"], edits=None if repeat else row["edited"])
+        if not limits.buttons:
+            message = replace(message, buttons=())
+        if message.path is not None and (lack := _lack(message.path, message.name, row["channel"], limits)):
+            text = f"{message.text}\n\n{lack}".lstrip()
+            message = replace(message, kind="text", text=text, path=None, name=None)
+        if repeat:
+            message = replace(message, text=REPEAT + message.text, repeat=True)
+        if plain or row["kind"] not in ("text", "stream") or limits.markup == "plain":
+            return message
+        try:
+            form = await anyio.to_thread.run_sync(formatted, message.text, limits)
+        except Exception:  # a defect of ours costs the form, not the message
+            log.exception("delivery %s cannot be put into the form of %s", row["id"], row["channel"])
+            return message
+        return replace(message, formatted=form)
+
+    async def _decide(
+        self,
+        row: Row,
+        event: str,
+        *,
+        platform_id: str | None = None,
+        error: str | None = None,
+        also: Callable[[Transaction], None] = lambda tx: None,
+    ) -> None:
+        def decide(tx: Transaction) -> str:
+            also(tx)
+            return deliveries.decide(tx, row["id"], event, platform_id=platform_id, error=error)
+
+        state = await self._ledger.insist(decide)
+        if state == "failed" and row["kind"] != "stream":
             await self._tell_elsewhere(row, error or "")
         self._signals.emit(
             News(
@@ -174,27 +330,44 @@ class Outbox:
         )
 
     async def _tell_elsewhere(self, row: Row, error: str) -> None:
-        """A delivery failed for good: the owner hears of it at the terminal, and the conversation keeps a note."""
+        """A delivery failed for good: the owner hears of it on another channel, and the conversation keeps a note."""
         log.error("delivery %s to %s:%s failed: %s", row["id"], row["channel"], row["chat"], error)
         self._failed()
         if row["channel"] == "terminal":
             return
-        to = Address("terminal", "", self._owner_terminal, "")
         text = (
             f"An answer could not be delivered to {row['channel']}:{row['chat']}: {error}. It is delivery {row['id']}."
         )
+        ours = row["turn"] is None and row["effect"] is None and row["inbound"] is None
+        if self._tell_owner is not None and not ours:
+            await self._tell_owner(text, row["channel"])
+            return
+        # What was for the owner itself is told where it cannot fail: no channel reports of another for ever.
+        session, now = row["session"], rfc3339(self._clock.now())
         await self._ledger.insist(
             lambda tx: deliveries.enqueue(
-                tx,
-                to,
-                session=row["session"],
-                kind="notice",
-                text=text,
-                now=rfc3339(self._clock.now()),
-                limits=NOTICE,
+                tx, _TERMINAL, session=session, kind="notice", text=text, now=now, limits=NOTICE
             )
         )
-        self.wake(to)
+        self.wake(_TERMINAL)
+
+
+def _key(address: Address) -> Key:
+    return (address.channel, address.account, address.chat)
+
+
+def _lack(path: Path, name: str | None, channel: str, limits: ChannelLimits) -> str | None:
+    """Why a file cannot go out by a channel."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return f"The file {name} was to be here; it is gone."
+    if not limits.files:
+        return f"The file {name} cannot be sent: {channel} takes none from me."
+    if size > limits.file_bytes:
+        has, takes = (f"{each / 1e6:.1f} MB" for each in (size, limits.file_bytes))
+        return f"The file {name} cannot be sent: it has {has}, and {channel} takes {takes}."
+    return None
 
 
 def outgoing(row: Row, blobs: Path) -> Outgoing:
@@ -202,6 +375,7 @@ def outgoing(row: Row, blobs: Path) -> Outgoing:
     return Outgoing(
         delivery=row["id"],
         channel=row["channel"],
+        account=row["account"],
         chat=row["chat"],
         thread=row["thread"],
         kind=row["kind"],
@@ -213,4 +387,6 @@ def outgoing(row: Row, blobs: Path) -> Outgoing:
         name=row["name"],
         repeat=row["state"] in ("unknown", "resent"),
         target=row["target"],
+        reply_to=row["reply_to"],
+        buttons=tuple(Button(*each) for each in json.loads(row["buttons"] or "[]")),
     )

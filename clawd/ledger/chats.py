@@ -28,3 +28,26 @@ def direct(tx: Transaction, channel: str | None = None) -> list[Row]:
         " ORDER BY seen DESC",
         channel,
     )
+
+
+def move(tx: Transaction, channel: str, account: str, chat: str, now: str) -> None:
+    """The platform calls a chat `now`. Inside of clawd it keeps the name that it was known by first."""
+    tx.execute(
+        "INSERT OR REPLACE INTO alias (channel, account, chat, now) VALUES (?, ?, ?, ?)",
+        channel,
+        account,
+        first_of(tx, channel, account, chat),
+        now,
+    )
+
+
+def first_of(tx: Transaction, channel: str, account: str, now: str) -> str:
+    """What a chat that the platform calls `now` is called inside of clawd."""
+    row = tx.one("SELECT chat FROM alias WHERE channel = ? AND account = ? AND now = ?", channel, account, now)
+    return row["chat"] if row else now
+
+
+def now_of(tx: Transaction, channel: str, account: str, chat: str) -> str:
+    """What the platform calls a chat now."""
+    row = tx.one("SELECT now FROM alias WHERE channel = ? AND account = ? AND chat = ?", channel, account, chat)
+    return row["now"] if row else chat

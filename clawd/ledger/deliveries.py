@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from clawd.channel import ChannelLimits
 from clawd.ids import new_id
+from clawd.ledger import chats
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import DECIDED, inbound_events
 from clawd.markdown import pieces
-from clawd.model import DeliveryKind
+from clawd.model import Button, DeliveryKind
+from clawd.text import units
+
+REPEAT = "(may be a repeat)\n\n"
+"""Begins a message that may have arrived already: every text leaves room for it."""
+CAPTION = 1000
+"""UTF-16 units: a longer text of a file goes out before it. The shortest caption that a platform takes, with room."""
+LONG = 8000
+"""A text of fewer characters needs no blob of the whole."""
+_WHOLE, _MORE = "answer.md", "\n\n(The whole of it is in the file.)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +54,23 @@ def enqueue(
     blob: str | None = None,
     name: str | None = None,
     target: str | None = None,
+    edits: int | None = None,
+    reply_to: str | None = None,
+    buttons: Sequence[Button] = (),
+    whole: str | None = None,
 ) -> list[int]:
-    """Put what is to be said into the outbox, in pieces that its channel takes. Gives the rows' ids."""
+    """Put what is to be said into the outbox, in pieces that its channel takes. Gives the rows' ids.
+
+    The first one is given to the message of the row `edits`, or is a reply; the last one has the buttons. `whole` is
+    the text as a blob: where it would be more messages than `limits.pieces`, its beginning and that file go out.
+    """
     first = tx.one("SELECT COUNT(*) AS n FROM delivery WHERE turn = ?", turn)
     start = first["n"] if first and turn is not None else 0
+    rows = _messages(kind, text, limits, blob, name, whole)
+    rows[0] |= {"edits": edits, "reply_to": reply_to}
+    if buttons:
+        rows[-1]["buttons"] = json.dumps([[each.label, each.value] for each in buttons], ensure_ascii=False)
+    chat = chats.first_of(tx, to.channel, to.account, to.chat)
     return [
         tx.insert(
             "delivery",
@@ -55,20 +80,48 @@ def enqueue(
             session=session,
             channel=to.channel,
             account=to.account,
-            chat=to.chat,
+            chat=chat,
             thread=to.thread,
             n=start + n,
-            kind=kind,
-            text=chunk,
-            blob=blob,
-            name=name,
             target=target,
             nonce=new_id(),
             state="pending",
             made=now,
+            **row,
         )
-        for n, chunk in enumerate(pieces(text, limits))
+        for n, row in enumerate(rows)
     ]
+
+
+def _messages(
+    kind: DeliveryKind, text: str, limits: ChannelLimits, blob: str | None, name: str | None, whole: str | None
+) -> list[dict[str, object]]:
+    """What a row has of its own, for each message that it takes."""
+    room = replace(limits, text=max(limits.text - len(REPEAT), limits.text // 2))
+    if blob is not None:
+        before = pieces(text, room) if units(text) > CAPTION else []
+        rows: list[dict[str, object]] = [{"kind": "text", "text": piece} for piece in before]
+        return [*rows, {"kind": kind, "text": "" if before else text, "blob": blob, "name": name}]
+    if whole is None or not limits.files:
+        return [{"kind": kind, "text": piece} for piece in pieces(text, room)]
+    if len(text) <= limits.text * limits.pieces:  # more is not looked at: that would take long
+        parts = pieces(text, room)
+        if len(parts) <= limits.pieces:
+            return [{"kind": kind, "text": piece} for piece in parts]
+    beginning = pieces(text[: 2 * limits.text], replace(room, text=room.text - len(_MORE)))[0].rstrip() + _MORE
+    return [{"kind": kind, "text": beginning}, {"kind": "file", "text": "", "blob": whole, "name": _WHOLE}]
+
+
+def asked(tx: Transaction, turn: int) -> str | None:
+    """In a shared chat the platform's id of the newest message that a turn answers: what it says first replies to
+    that."""
+    row = tx.one(
+        "SELECT i.platform_id FROM turn t JOIN turn_wake tw ON tw.turn = t.id JOIN wake w ON w.id = tw.wake"
+        " JOIN inbound i ON i.seq = w.inbound AND (i.channel, i.account, i.chat) = (t.channel, t.account, t.chat)"
+        " WHERE t.id = ? AND i.direct = 0 AND i.kind = 'message' ORDER BY i.seq DESC LIMIT 1",
+        turn,
+    )
+    return row["platform_id"] if row else None
 
 
 def waiting_chats(tx: Transaction) -> list[Address]:
@@ -81,10 +134,16 @@ def waiting_chats(tx: Transaction) -> list[Address]:
 
 
 def head(tx: Transaction, channel: str, account: str, chat: str) -> Row | None:
-    """The oldest undecided row of a chat: nothing behind it leaves before it is decided."""
+    """The oldest undecided row of a chat: nothing behind it leaves before it is decided. Beside it `now`, what the
+    platform calls the chat; `direct`, 0 also for one that is not known; `edited`, the platform's id of the message
+    that it edits, None where that did not arrive."""
     return tx.one(
-        "SELECT * FROM delivery WHERE channel = ? AND account = ? AND chat = ?"
-        " AND state IN ('draft', 'pending', 'sending', 'unknown') ORDER BY id LIMIT 1",
+        "SELECT d.*, COALESCE(a.now, d.chat) AS now, COALESCE(c.direct, 0) AS direct, e.platform_id AS edited"
+        " FROM delivery d LEFT JOIN delivery e ON e.id = d.edits AND e.state IN ('sent', 'resent')"
+        " LEFT JOIN alias a ON a.channel = d.channel AND a.account = d.account AND a.chat = d.chat"
+        " LEFT JOIN chat c ON c.channel = d.channel AND c.account = d.account AND c.chat = d.chat"
+        " WHERE d.channel = ? AND d.account = ? AND d.chat = ?"
+        " AND d.state IN ('draft', 'pending', 'sending', 'unknown') ORDER BY d.id LIMIT 1",
         channel,
         account,
         chat,
@@ -97,7 +156,7 @@ def decide(
     """Move a delivery; once it is decided, its message may have become delivered or recorded."""
     state = tx.move("delivery", delivery, event, error=error)
     if platform_id is not None:
-        tx.execute("UPDATE delivery SET platform_id = ? WHERE id = ?", platform_id, delivery)
+        identify(tx, delivery, platform_id)
     if state in DECIDED:
         row = tx.one("SELECT turn, inbound FROM delivery WHERE id = ?", delivery)
         assert row is not None
@@ -106,6 +165,15 @@ def decide(
         if row["inbound"] is not None:
             _settle(tx, row["inbound"], "inbound", row["inbound"], recorded=True)
     return state
+
+
+def as_new(tx: Transaction, delivery: int) -> None:
+    """The message that it should have edited is gone."""
+    tx.execute("UPDATE delivery SET edits = NULL WHERE id = ?", delivery)
+
+
+def identify(tx: Transaction, delivery: int, platform_id: str) -> None:
+    tx.execute("UPDATE delivery SET platform_id = ? WHERE id = ?", platform_id, delivery)
 
 
 def settle_turn(tx: Transaction, turn: int) -> None:
@@ -118,11 +186,11 @@ def settle_turn(tx: Transaction, turn: int) -> None:
 
 def _settle(tx: Transaction, seq: int, owner: str, key: int, *, recorded: bool) -> None:
     row = tx.one("SELECT state FROM inbound WHERE seq = ?", seq)
-    states = [each["state"] for each in tx.all(f"SELECT state FROM delivery WHERE {owner} = ?", key)]
+    found = tx.all(f"SELECT kind, state FROM delivery WHERE {owner} = ?", key)
     assert row is not None
-    for event in inbound_events(row["state"], states, recorded):
+    for event in inbound_events(row["state"], [each["state"] for each in found], recorded):
         tx.move("inbound", seq, event)
-    if "failed" in states:
+    if any(each["state"] == "failed" and each["kind"] != "stream" for each in found):
         tx.execute("UPDATE inbound SET reason = 'delivery_failed' WHERE seq = ?", seq)
 
 
@@ -130,7 +198,7 @@ def failures_to_note(tx: Transaction) -> list[sqlite3.Row]:
     """Deliveries of recorded turns that failed for good and that their conversation does not know of yet."""
     return tx.all(
         "SELECT d.id, d.turn, d.channel, d.chat, d.error FROM delivery d JOIN turn t ON t.id = d.turn"
-        " WHERE d.state = 'failed' AND d.noted = 0 AND t.recorded_at IS NOT NULL ORDER BY d.id"
+        " WHERE d.state = 'failed' AND d.kind <> 'stream' AND d.noted = 0 AND t.recorded_at IS NOT NULL ORDER BY d.id"
     )
 
 

@@ -39,9 +39,11 @@ def answer(
     now: str,
     *,
     limits: ChannelLimits,
+    whole: str | None = None,
 ) -> Ended:
-    """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen. A replay changes
-    nothing and gives how the turn ended. What the model was shown is closed with it; nothing of a job is delivered.
+    """A turn's final, accepted once: its text and `files` [(name, blob)] go to the outbox frozen; `whole` is the text
+    as a blob, if it is long. A replay changes nothing and gives how the turn ended. What the model was shown is closed
+    with it; nothing of a job is delivered.
 
     A stop that was committed before it wins: then the turn is stopped and nothing is said.
     """
@@ -76,7 +78,10 @@ def answer(
     common: dict[str, Any] = {"session": row["session"], "now": now, "turn": lease.turn}
     to = deliveries.Address.of(row)
     if final.text and not is_job(row["session"]):
-        made += deliveries.enqueue(tx, to, kind="text", text=final.text, limits=limits, **common)
+        asked = deliveries.asked(tx, lease.turn)
+        made += deliveries.enqueue(
+            tx, to, kind="text", text=final.text, limits=limits, reply_to=asked, whole=whole, **common
+        )
     for name, blob in files:
         made += deliveries.enqueue(tx, to, kind="file", text="", blob=blob, name=name, limits=limits, **common)
     _fall(tx, get(tx, lease.turn))  # what joined may have lowered it
@@ -120,6 +125,7 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limits: ChannelLimi
         now=now,
         limits=limits,
         turn=turn,
+        reply_to=deliveries.asked(tx, turn),
     )
     return Ended(turn, row["session"], "failed", made)
 

@@ -66,6 +66,7 @@ DELIVERY: Table = {
     ("unknown", "miss"): "pending",  # the platform can tell, and it has not got it
     ("unknown", "repeat"): "resent",
     ("resent", "bounce"): "unknown",  # the repeat itself surely did not arrive
+    ("resent", "fail"): "failed",  # and never will: nobody knows whether the first did
 }
 
 RUN: Table = {

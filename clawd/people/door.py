@@ -1,4 +1,4 @@
-"""The door: who a message is from, whether they may speak, and which conversation it belongs to. Intake asks here first.
+"""The door: who a message is from, whether they may speak, and which conversation it belongs to. Intake asks here.
 
 `admit` is called before anything of a message is kept, fetched or shown to anybody:
 

@@ -348,6 +348,10 @@ class Counter:
         spent, now = live.spent if live is not None and ours is None else None, self._now()
         books, usage = self._dispatcher.spending.books, final.usage
         report = books.report(run.group, final.model, usage) if usage is not None else None
+        whole = None
+        if len(final.text) >= deliveries.LONG and live is not None and not is_job(live.session):
+            with suppress(OSError):  # then it goes in many messages
+                whole = await anyio.to_thread.run_sync(self._blobs.add, final.text.encode())
 
         def end(tx: Transaction) -> tuple[Row, ends.Ended]:
             row = turns.get(tx, lease.turn)
@@ -365,7 +369,7 @@ class Counter:
                     return row, ends.hold_live(tx, lease.turn, str(spent), now, limits=limits)
                 if why is not None:
                     return row, ends.fault(tx, lease.turn, why, now, limits=limits, final=last)
-            return row, ends.answer(tx, lease, final, files, now, limits=limits)
+            return row, ends.answer(tx, lease, final, files, now, limits=limits, whole=whole)
 
         row, ended = await self._ledger.do(end)
         if lease.turn not in run.live:  # a replay

@@ -40,6 +40,7 @@ class Enqueue(Protocol):
         name: str | None = None,
         to: str = "",
         target: str | None = None,
+        whole: str | None = None,
     ) -> None: ...
 
 

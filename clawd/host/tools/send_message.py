@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawd.errors import UsageError
 from clawd.host.bodies import TEXT_BYTES
 from clawd.host.tools import Act, ToolContext
+from clawd.ledger.deliveries import LONG
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
@@ -37,8 +40,13 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
     if len(arguments.text.encode()) > TEXT_BYTES:
         raise UsageError(f"a message may hold at most {TEXT_BYTES >> 10} KiB; send a file instead")
 
+    whole = None
+    if len(arguments.text) >= LONG:
+        with suppress(OSError):  # then it goes in many messages
+            whole = await to_thread.run_sync(context.blobs.add, arguments.text.encode())
+
     def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        context.enqueue(tx, effect_id, kind="text", text=arguments.text, to=arguments.to)
+        context.enqueue(tx, effect_id, kind="text", text=arguments.text, to=arguments.to, whole=whole)
         return {"queued": "message"}
 
     return act
