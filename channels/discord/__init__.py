@@ -183,7 +183,7 @@ class Discord(Adapter):
 
         heard = {
             "type": 4,
-            "data": {"content": incoming.texts[0][:1900], "flags": 1 << 6, "allowed_mentions": {"parse": []}},
+            "data": {"content": " ".join(incoming.texts)[:1900], "flags": 1 << 6, "allowed_mentions": {"parse": []}},
         }
         route = Route(
             "POST",

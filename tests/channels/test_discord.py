@@ -86,11 +86,14 @@ async def until(what: Callable[[], Any], seconds: float = 30.0) -> Any:
 async def running(adapter: Discord, inbox: Inbox, platform: platforms.Discord) -> AsyncIterator[None]:
     """The channel while it is open; then nothing of it is left."""
     before = asyncio.all_tasks()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(adapter.run, inbox)
-        await until(lambda: inbox.heards and platform.live)
-        yield
-        tasks.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(adapter.run, inbox)
+            await until(lambda: inbox.heards and platform.live)
+            yield
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
     await until(lambda: not platform.sockets, 5)
     assert asyncio.all_tasks() <= before | {asyncio.current_task()}
     await until(lambda: not any(each.name.startswith("keep-alive") for each in threading.enumerate()), 5)
@@ -333,8 +336,8 @@ async def test_an_event_that_cannot_be_read_is_one_event(
         bad = platform.message("500", "7", "odd") | platform.where("500")
         platform.emit("MESSAGE_CREATE", bad | {"message_reference": {"type": 1}, "message_snapshots": [{}]})
         platform.say("good", "500")
-        await until(lambda: "good" in inbox.texts or inbox.given)
-        await until(lambda: platform.opened == ["IDENTIFY"] and inbox.texts == ["good"])
+        await until(lambda: inbox.texts == ["good"])
+        assert platform.opened == ["IDENTIFY"]
     assert "cannot be read" in caplog.text
 
 
@@ -536,6 +539,8 @@ async def test_a_lost_answer_leaves_one_message(platform: platforms.Discord, ada
             await adapter.send(outgoing("in doubt", nonce="n5"))
         assert platform.texts() == ["only once", "after 500", "after 503", "after a pause"]
         platform.down()
+        with pytest.raises((NotSent, Unsure)):  # a connection that was kept may have carried it
+            await adapter.send(outgoing("nobody there", nonce="n9"))
         with pytest.raises(NotSent):
             await adapter.send(outgoing("nobody there", nonce="n9"))
         platform.up()
@@ -616,6 +621,10 @@ async def test_files(platform: platforms.Discord, adapter: Discord, inbox: Inbox
         one, two = (await until(lambda: inbox.rows and next(iter(inbox.rows.values())).attachments))[:2]
         await adapter.fetch(one, to)
         assert to.read_bytes() == b"first"
+        adapter.limits = replace(adapter.limits, fetch_bytes=4)
+        with pytest.raises(SendRefused, match="larger"):
+            await adapter.fetch(one, to)
+        adapter.limits = Discord.limits
         platform.gone.add(two.handle["url"])  # a link runs out
         await adapter.fetch(two, to)
         assert to.read_bytes() == b"second"
@@ -631,9 +640,6 @@ async def test_files(platform: platforms.Discord, adapter: Discord, inbox: Inbox
         ):
             with pytest.raises(SendRefused, match="where Discord keeps"):
                 await adapter.fetch(replace(one, handle=one.handle | {"url": url}), to)
-        adapter.limits = replace(adapter.limits, fetch_bytes=5)
-        with pytest.raises(SendRefused, match="larger"):
-            await adapter.fetch(two, to)
 
 
 async def test_the_set_up_is_tried(platform: platforms.Discord, adapter: Discord) -> None:
