@@ -134,6 +134,13 @@ class Line:
         self._frame, self._heartbeat = "", 41.25
         self.ready, self.lost, self.at = False, time.monotonic(), math.inf
 
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._put.close()
+        self.events.close()
+
     def tap(self, event: str, *args: Any) -> None:
         """The library's `dispatch`. A heartbeat's answer counts as well as an event."""
         if event == "socket_raw_receive":
@@ -153,7 +160,7 @@ class Line:
     async def watch(self, client: discord.Client) -> None:
         """A connection that says nothing, not even to heartbeats, is cut: the library resumes on a new one, at once and
         not after a minute. One that does not come back is given up: the library's own pauses grow to 17 minutes."""
-        told = False
+        told, self.lost = False, time.monotonic()
         while True:
             await anyio.sleep(1.0)
             now = time.monotonic()
