@@ -58,7 +58,8 @@ class _NotOurs(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What a transaction made of a message: `interrupted` is the live turn that is to stop for it."""
+    """What a transaction made of a message: `interrupted` is the live turn that is to stop for it, `told` what its
+    sender is to know, which is in the outbox already but for the terminal's."""
 
     accepted: Accepted
     row: Row
@@ -212,17 +213,18 @@ class Intake:
             said = told or (_MERGED if accepted.merged else None)
             if said and incoming.channel != "terminal":
                 self._tell(tx, row, said, stamp)
-                said = None
             return _Taken(accepted, row, reason, interrupted(tx, accepted, rules.followups, stamp), said)
 
         taken = await self._ledger.do(accept)
         accepted, row = taken.accepted, taken.row
-        receipt = Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, taken.told, accepted.fresh)
+        said = taken.told if incoming.channel == "terminal" else None
+        receipt = Receipt(accepted.seq, accepted.state, accepted.session, accepted.turn, said, accepted.fresh)
         if not accepted.fresh:
             return receipt
         faults.passing("received")
         self._news(row, accepted.state)
-        self._deliver(Address.of(row))
+        if taken.told and not said:
+            self._deliver(Address.of(row))
         if taken.reason is not None:
             self._waiting.begin(row, taken.reason, wait)
         elif command is not None:
