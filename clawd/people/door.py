@@ -249,12 +249,12 @@ class Door:
         if any(owner.accounts for owner in before):
             self._told(f"{incoming.sender} was paired: it is {code.person}'s, {code.role}")
         now = rfc3339(self._clock.now())
+        await self._ledger.do(lambda tx: chats.met(tx, incoming, code.person, now))  # where they can be told and asked
         said = f"You are paired: {code.person}, {code.role}."
         try:
             group = await self._settle(incoming, code)
         except (ClawdError, OSError) as error:
             return f"{said} This chat has no group yet: {error}"
-        await self._ledger.do(lambda tx: chats.met(tx, incoming, code.person, now))
         return f"{said} What you say here goes to the group {group}."
 
     async def _settle(self, incoming: Incoming, code: Code) -> str:
