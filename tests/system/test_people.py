@@ -70,3 +70,34 @@ def test_from_the_first_code_to_the_end_of_a_members_rights(world: tuple[Ground,
     assert [each["level"] for each in found] == ["error"]
     assert (home.root / "people.toml").read_text() == "nonsense"
     until(lambda: any("Nobody but you at the terminal" in str(row) for row in home.log()))
+
+
+def test_chats_and_strangers_that_the_owner_says_yes_to(world: tuple[Ground, Platform]) -> None:
+    home, platform = world
+    shared, stranger = platform.shared, platform.direct(platform.stranger)
+    platform.say(home.json("pair")["code"])
+    platform.wait(lambda: platform.texts())
+
+    # a shared chat: nothing before the owner is meant, then they are asked in private, and then it is a group
+    platform.say("just talking", chat=shared)
+    platform.say("ignore me", chat=shared, sender=platform.stranger, mention=True)
+    platform.say("what do you think?", chat=shared, mention=True)
+    platform.wait(lambda: "I asked my owner privately" in "".join(platform.texts(shared)))
+    [asked] = home.json("approvals", "list")
+    assert (asked["kind"], asked["state"]) == ("group", "open") and len(platform.texts(shared)) == 1
+    platform.wait(lambda: any(str(asked["id"]) in text for text in platform.texts()))
+    home.json("approvals", "approve", str(asked["id"]))
+    group = until(lambda: [row for row in home.json("groups", "list") if platform.binding(shared) in row["bindings"]])
+    assert group[0]["group"] != "main"
+    platform.say("and now?", chat=shared, mention=True)
+    platform.wait(lambda: any("and now?" in text for text in platform.texts(shared)))
+
+    # a stranger: one question to the owner, then a member in a group of their own
+    platform.say("/pair", chat=stranger, sender=platform.stranger)
+    platform.wait(lambda: "was asked" in "".join(platform.texts(stranger)))
+    [asked] = [row for row in home.json("approvals", "list") if row["kind"] == "person"]
+    home.json("approvals", "approve", str(asked["id"]))
+    until(lambda: [row for row in home.json("people", "list") if row["role"] == "member"])
+    platform.say("hello", chat=stranger, sender=platform.stranger)
+    platform.wait(lambda: any("You said: hello" in text for text in platform.texts(stranger)))
+    assert {row["role"] for row in home.messages() if row["group"] not in ("main", group[0]["group"])} == {"member"}
