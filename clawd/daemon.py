@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,6 +21,10 @@ import anyio
 
 from clawd import __version__, ending, faults, log, stores, watchdog
 from clawd.adapters import Adapters, ChannelInbox
+from clawd.approvals.approvals import Approvals
+from clawd.approvals.budget import raise_of
+from clawd.approvals.kinds import kinds
+from clawd.approvals.wall import Wall
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.operations import Operations
@@ -37,20 +41,21 @@ from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
 from clawd.delivery.outbox import Outbox
-from clawd.errors import ClawdError, NotBuilt, Refused, told
+from clawd.errors import ClawdError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
-from clawd.intake import Intake, Rules
+from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
-from clawd.ledger import groups, queries
-from clawd.ledger.db import Ledger
+from clawd.ledger import groups, queries, questions
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
-from clawd.people.door import Asked, Door
+from clawd.people.door import Door
 from clawd.people.pairing import Codes
 from clawd.people.roster import LiveRoster
 from clawd.reloads import Reloads
@@ -65,13 +70,13 @@ from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.jobs import Jobs
-from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
+from clawd.usage.budgets import BudgetSpent
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +165,8 @@ class Daemon:
             self.tasks.start_soon(self.recorder.add_notes)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             self.tasks.start_soon(self.questions.run, name="questions")
+            self.tasks.start_soon(self.approvals.run, name="approvals")
+            await self.approvals.recover()
             self.channels.open(
                 lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks)
             )
@@ -181,7 +188,7 @@ class Daemon:
             lambda: self.config.current.channels,
             clock,
             tasks,
-            lambda sentence, but_not: self.owner.tell_soon(sentence),
+            lambda sentence, but_not: self.owner.tell_soon(sentence, but_not),
             lambda channel: self.outbox.back(channel),
         )
         self.outbox = Outbox(
@@ -192,11 +199,15 @@ class Daemon:
             home.blobs,
             tasks,
             failed=lambda: self.recorder.failed(),
-            tell_owner=lambda sentence, but_not: self.owner.tell(sentence),
+            tell_owner=lambda sentence, but_not: self.owner.tell(sentence, but_not),
             sent=self.channels.sent,
             is_open=self.channels.is_open,
         )
-        self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
+        self.roster = LiveRoster(home, lambda sentence: self.owner.tell_soon(sentence))
+        self.bindings = Bindings(home, self.config, ledger, lambda sentence: self.owner.tell_soon(sentence))
+        self.owner = Owner(
+            ledger, clock, tasks, self.outbox.wake, self.roster, self.channels.is_live, self.channels.limits_of
+        )
         self.reloads = Reloads(self.config, self.owner.tell_soon, self.channels.renew)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
@@ -268,22 +279,41 @@ class Daemon:
             followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
-        self.questions = Questions(ledger, clock, self.dispatcher.wake)
+        self.questions = Deadlines(ledger, clock, questions.expire, self.dispatcher.wake)
+        self.approvals = Approvals(
+            ledger,
+            clock,
+            tasks.start_soon,
+            kinds(
+                home,
+                clock,
+                self.bindings,
+                self.roster,
+                limits=self.channels.limits,
+                deliver=self.outbox.wake,
+                raised=self.dispatcher.spending.look,
+            ),
+            self.owner,
+            limits=self.channels.limits_of,
+            deliver=self.outbox.wake,
+            wake=self.dispatcher.wake,
+            blobs=home.blobs,
+        )
+        self.dispatcher.spending.ask = self._ask_for_more
         self.sockets = Sockets(
             self.counter,
             clock,
             home.blobs,
             self.channels.limits,
             self.config.bindings,
-            self.questions.look_again,
+            self.approvals,
+            self._asked,
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
-        self.operations = Operations(home, ledger, clock, self.dispatcher)
-        self.roster = LiveRoster(home, self.owner.tell_soon)
-        self.bindings = Bindings(home, self.config, ledger, self.owner.tell_soon)
+        self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
         )
@@ -291,7 +321,9 @@ class Daemon:
         self.speakers = PeopleOperations(
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
-        self.reach = Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers)
+        self.reach = Reach(
+            home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
+        )
         self.speech = Speech(lambda: self.config.current)
         self.door = Door(
             home,
@@ -300,7 +332,7 @@ class Daemon:
             roster=self.roster,
             bindings=self.bindings,
             codes=codes,
-            asks=_Unasked(),
+            asks=self.approvals,
             terminal=self.conversations.place,
             adopt=self.operations.group,
             told=self.owner.tell_soon,
@@ -310,7 +342,7 @@ class Daemon:
             clock=clock,
             signals=signals,
             tasks=tasks,
-            door=self.door,
+            door=Wall(self.door, ledger, self.approvals),
             commands=COMMANDS,
             context=self.reach,
             wake=self.dispatcher.wake,
@@ -326,6 +358,7 @@ class Daemon:
             ),
             stale_hours=lambda channel: self.config.current.channels.stale_hours(channel),
             noted=self.recorder.failed,
+            presses={"approve": self._pressed, "deny": self._pressed},
         )
         table = {
             **self.operations.table(),
@@ -351,6 +384,18 @@ class Daemon:
         """What holds in the shared chats of a group."""
         settings, trigger = self.config.shared(group)
         return Rules(settings.answer, trigger, settings.listen, self.config.followups(group))
+
+    def _asked(self) -> None:
+        """A tool did something, which may be to ask."""
+        self.questions.look_again()
+        self.approvals.look_again()
+
+    def _pressed(self, tx: Transaction, row: Row, now: str) -> Done:
+        return Done(*self.approvals.pressed(tx, row))
+
+    def _ask_for_more(self, group: str, spent: BudgetSpent) -> None:
+        if (effect := raise_of(spent, self.config.for_group(group), self.clock.now())) is not None:
+            self.approvals.ask_soon("budget", effect)
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)
@@ -409,10 +454,3 @@ class Daemon:
 
 def _trouble(signals: Signals, what: str) -> None:
     signals.emit(News("trouble", data={"what": what}))
-
-
-class _Unasked:
-    """Until the owner can be asked for an approval."""
-
-    async def ask(self, kind: str, effect: Mapping[str, Any]) -> Asked:
-        raise NotBuilt("My owner cannot be asked yet.")

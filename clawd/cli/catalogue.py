@@ -71,6 +71,7 @@ _OF_GROUP = _argument("--group", metavar="G", help="of this group alone")
 _IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (default: main)")
 _ID = _argument("id", metavar="ID", help="the session (clawd session list)")
 _NUMBER = _argument("id", metavar="ID", type=_number, help="the message's number (clawd messages list)")
+_APPROVAL = _argument("id", metavar="ID", type=_number, help="its number (clawd approvals list)")
 _STATES = sorted(set(INBOUND.values()))
 _ROLES = tuple(role.value for role in Role)
 _SPEAKERS = get_args(RoleName)
@@ -270,6 +271,10 @@ _BUILT = (
             ),
         ),
     ),
+    Command(("approvals", "list"), "what the owner is asked, and what became of it", "approvals:listing"),
+    Command(("approvals", "show"), "one of them, as they are shown it", "approvals:show", (_APPROVAL,)),
+    Command(("approvals", "approve"), "say yes", "approvals:approve", (_APPROVAL,)),
+    Command(("approvals", "deny"), "say no", "approvals:deny", (_APPROVAL,)),
     Command(
         ("pair",),
         "a one-time code: whoever sends it to the bot in a direct message is that person",
@@ -304,7 +309,6 @@ _BUILT = (
 
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
-    "approvals": "list show approve deny",
     "schedule": "list add show run pause resume remove history next",
     "skills": "list show check add remove new pending approve reject history revert",
     "memory": "write read search list update delete edit consolidate reflect reindex pending approve reject"

@@ -60,11 +60,17 @@ async def _usage(context: CommandContext, row: Row, rest: str) -> str:
     return await context.usage(row["grp"], row["session"])
 
 
+def _approve(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    return Done(*context.decide(tx, row, "approve", rest))
+
+
+def _deny(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    return Done(*context.decide(tx, row, "deny", rest))
+
+
 async def _pair(context: CommandContext, row: Row, rest: str) -> str:
     if rest:
-        raise UsageError(
-            "A code does nothing here. Send it in a direct message, from the account that is to be paired."
-        )
+        raise UsageError("A code does nothing here. Send it in a direct message, from the account to be paired.")
     if Role(row["role"]) is not Role.OWNER:
         raise UsageError("Only the owner makes codes.")
     if not row["direct"]:
@@ -89,5 +95,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
     "pair": Command("pair another account of yours", Role.MEMBER, lambda *_: Done(""), _pair),
-    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills", "approve", "deny")},
+    "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve),
+    "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny),
+    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills")},
 }

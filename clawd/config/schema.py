@@ -129,6 +129,8 @@ class Slack(Table):
     """The address before `/api/`."""
     stale_hours: Hours = STALE_HOURS
     """A message that is older when it comes is not answered; 0: each is."""
+    ping_s: Annotated[float, Field(gt=0, le=60)] = 5
+    """Seconds between two pings. After four without an answer it connects anew."""
 
 
 class Discord(Table):

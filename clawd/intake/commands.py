@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from clawd.ledger.db import Row, Transaction
 from clawd.trust import Role
@@ -22,6 +22,13 @@ class CommandContext(Protocol):
 
     def state_of(self, group: str) -> str:
         """One line on the group's sandbox and engine."""
+        ...
+
+    def decide(
+        self, tx: Transaction, row: Row, verdict: Literal["approve", "deny"], which: str
+    ) -> tuple[str, Callable[[], None] | None]:
+        """`/approve` and `/deny` by this message: the reply, and what is to be done once it is durable. Raises
+        ClawdError."""
         ...
 
     async def usage(self, group: str, session: str) -> str:

@@ -25,15 +25,16 @@ def cursor(tx: Transaction, channel: str) -> str | None:
 def met(tx: Transaction, incoming: Incoming, person: str | None, now: str) -> None:
     """Somebody who may speak spoke in this chat just now. `person`: whose it is, if it is direct."""
     tx.execute(
-        "INSERT INTO chat (channel, account, chat, direct, title, person, seen) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO chat (channel, account, chat, direct, title, person, sender, seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (channel, account, chat) DO UPDATE SET direct = excluded.direct, title = excluded.title,"
-        " person = excluded.person, seen = excluded.seen",
+        " person = excluded.person, sender = excluded.sender, seen = excluded.seen",
         incoming.channel,
         incoming.account,
         incoming.chat,
         incoming.direct,
         incoming.title,
         person if incoming.direct else None,
+        incoming.sender if incoming.direct else None,
         now,
     )
 

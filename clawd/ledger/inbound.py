@@ -14,6 +14,7 @@ from clawd.channel import ChannelLimits
 from clawd.clock import rfc3339
 from clawd.ledger import deliveries, held, questions, turns
 from clawd.ledger.db import Row, Transaction
+from clawd.ledger.moves import inbound_events
 from clawd.model import Incoming, Part
 from clawd.trust import TRUST, Role, lowest, origin_of
 
@@ -211,6 +212,10 @@ def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: Chan
     if row["state"] != "received":
         return []
     tx.move("inbound", seq, "answer")
+    if not reply:  # what was pressed shows itself what became of it
+        for event in inbound_events("answered", (), recorded=True):
+            tx.move("inbound", seq, event)
+        return []
     return deliveries.enqueue(
         tx,
         deliveries.Address.of(row),

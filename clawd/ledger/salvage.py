@@ -35,6 +35,7 @@ TABLES = (
     "delivery",
     "run",
     "question",
+    "approval",
     "reservation",
     "budget_raise",
 )
@@ -321,6 +322,10 @@ def _settle(tx: Transaction, now: str, found: Salvaged) -> None:
     tx.execute("UPDATE inbound SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("DELETE FROM question WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("UPDATE question SET wake = NULL WHERE wake NOT IN (SELECT id FROM wake)")
+    tx.execute("UPDATE approval SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
+    tx.execute("UPDATE approval SET delivery = NULL WHERE delivery NOT IN (SELECT id FROM delivery)")
+    why = "the ledger was damaged before it was surely done"  # it may have been, and nothing is done twice
+    tx.execute("UPDATE approval SET state = 'failed', result = ? WHERE state IN ('approved', 'executing')", why)
 
 
 def _settle_waiting(tx: Transaction, turn: int, now: str, found: Salvaged) -> None:

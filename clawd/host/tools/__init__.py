@@ -26,8 +26,9 @@ Act = Callable[["Transaction", int], dict[str, Any]]
 
 class Enqueue(Protocol):
     """Put a row into the outbox, in the transaction of the effect that asks for it: of the turn's own chat, or with
-    `to` of another binding of its group. Where the channel has no buttons they are left out. Raises UsageError where
-    the turn may not, or the channel cannot."""
+    `to` of another binding of its group. Where the channel has no buttons they are left out. Gives what the agent is
+    told where the owner is asked first, and nothing is sent yet. Raises UsageError where the turn may not, or the
+    channel cannot."""
 
     def __call__(
         self,
@@ -43,7 +44,7 @@ class Enqueue(Protocol):
         target: str | None = None,
         whole: str | None = None,
         buttons: Sequence[Button] = (),
-    ) -> None: ...
+    ) -> dict[str, Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
