@@ -148,12 +148,10 @@ class ChannelInbox:
 
     async def receive(self, incoming: Incoming, cursor: str | None = None) -> Receipt:
         self.heard()
-        receipt = await self._intake.receive(incoming)
-        if cursor is not None:
-            await self.keep(cursor)
+        receipt = await self._intake.receive(incoming, cursor)
         if receipt.message is not None:
             self._part.inbound = rfc3339(self._clock.now())
-        elif receipt.told and incoming.direct and incoming.channel != "terminal":
+        elif receipt.told and incoming.channel != "terminal":
             self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line for a stranger")
         return receipt
 
