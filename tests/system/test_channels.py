@@ -363,7 +363,7 @@ def _channels(world: World) -> list[dict[str, Any]]:
 def test_a_daemon_that_is_killed_gives_one_answer(world: World, point: str) -> None:
     platform, home = world.platform, world.home
     home.stop()
-    home.start(point, **platform.env)
+    home.start(f"kill@{point}", **platform.env)
     platform.wait(lambda: platform.live)
     words = f"killed at {point}"
     world.answers(words, f"one answer, {point}")
