@@ -151,13 +151,8 @@ class ChannelInbox:
         receipt = await self._intake.receive(incoming, cursor)
         if receipt.message is not None:
             self._part.inbound = rfc3339(self._clock.now())
-<<<<<<< HEAD
         elif receipt.told and incoming.channel != "terminal":  # also in a shared chat: the door knows when to be silent
             self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line without a row")
-=======
-        elif receipt.told and incoming.channel != "terminal":
-            self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line for a stranger")
->>>>>>> intake
         return receipt
 
     async def _answer(self, incoming: Incoming, text: str) -> None:
