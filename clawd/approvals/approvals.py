@@ -80,14 +80,14 @@ class Asked:
 
 
 class Approvals:
-    """`start_soon` begins a task; `deliver` and `wake` are told which chat, and which group, has news. `run` is the
-    timer of what nobody decides; `look_again` tells it of what is new."""
+    """`start_soon` begins a task, None where nothing is carried out; `deliver` and `wake` are told which chat, and
+    which group, has news. `run` is the timer of what nobody decides; `look_again` tells it of what is new."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: Clock,
-        start_soon: Callable[..., None],
+        start_soon: Callable[..., None] | None,
         kinds: Mapping[str, Kind],
         owners: Owners,
         *,
@@ -119,6 +119,7 @@ class Approvals:
 
     def ask_soon(self, kind: str, effect: Mapping[str, Any]) -> None:
         """The same, where nobody waits for it."""
+        assert self._start_soon is not None
         self._start_soon(self._ask_anyhow, kind, effect)
 
     async def _ask_anyhow(self, kind: str, effect: Mapping[str, Any]) -> None:
@@ -192,9 +193,8 @@ class Approvals:
         row = approvals.numbered(tx, int(number[1]))
         return self._decide(tx, row, verdict, f"by {who}, /{verdict}", None if terminal else who)
 
-    def pressed(self, tx: Transaction, message: Row) -> tuple[str, After | None]:
-        """A press of a button, a message of kind `button`: the same. No words where the message itself will show what
-        became of it."""
+    def pressed(self, tx: Transaction, message: Row) -> tuple[str, After | None] | None:
+        """A press of a button, a message of kind `button`: the same; None for one that does not count."""
         press = approvals.press_of(message["value"] or "")
         who = self._owners.name_of(message["channel"], message["sender"])
         row = tx.one("SELECT * FROM approval WHERE number = ?", press.number) if press is not None else None
@@ -207,9 +207,8 @@ class Approvals:
             or not approvals.is_pressed(tx, row, press, message)
         ):
             log.warning("a button was pressed that does not count", extra={"channel": message["channel"]})
-            return "That button does nothing.", None
-        said, after = self._decide(tx, row, press.verdict, f"by {who}, button", who)
-        return ("" if after else said), after
+            return None
+        return self._decide(tx, row, press.verdict, f"by {who}, button", who)
 
     async def by_hand(self, number: int, verdict: Verdict) -> Row:
         """The command line's word: who reaches the home is the owner. Gives what became of it. Raises NotFound, and
@@ -255,6 +254,8 @@ class Approvals:
             self._begin(id)
 
     def _begin(self, id: int) -> None:
+        if self._start_soon is None:
+            return
         self._doing[id] = anyio.Event()
         self._start_soon(self._carry_out, id, name=f"approval {id}")
 
