@@ -24,6 +24,7 @@ from clawd.adapters import Adapters, ChannelInbox
 from clawd.approvals.approvals import Approvals
 from clawd.approvals.budget import raise_of
 from clawd.approvals.kinds import kinds
+from clawd.approvals.wall import Wall
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.operations import Operations
@@ -44,15 +45,17 @@ from clawd.errors import ClawdError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
-from clawd.intake import Intake
+from clawd.intake import Done, Intake, Rules
+from clawd.intake.attachments import Attachments
+from clawd.intake.speech import Speech
 from clawd.ledger import groups, queries, questions
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
-from clawd.model import Incoming
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
+from clawd.people.door import Door
 from clawd.people.pairing import Codes
 from clawd.people.roster import LiveRoster
 from clawd.reloads import Reloads
@@ -63,7 +66,6 @@ from clawd.sandbox.mounts import Mounts
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
-from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
@@ -160,7 +162,7 @@ class Daemon:
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
-            self.tasks.start_soon(self.recorder.note_failures)
+            self.tasks.start_soon(self.recorder.add_notes)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             self.tasks.start_soon(self.questions.run, name="questions")
             self.tasks.start_soon(self.approvals.run, name="approvals")
@@ -322,19 +324,41 @@ class Daemon:
         self.reach = Reach(
             home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
         )
+        self.speech = Speech(lambda: self.config.current)
+        self.door = Door(
+            home,
+            ledger,
+            clock,
+            roster=self.roster,
+            bindings=self.bindings,
+            codes=codes,
+            asks=self.approvals,
+            terminal=self.conversations.place,
+            adopt=self.operations.group,
+            told=self.owner.tell_soon,
+        )
         self.intake = Intake(
             ledger=ledger,
             clock=clock,
             signals=signals,
             tasks=tasks,
-            place=self.conversations.place,
-            role=_role,
+            door=Wall(self.door, ledger, self.approvals),
             commands=COMMANDS,
             context=self.reach,
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             limits=self.channels.limits_of,
-            followups=self.config.followups,
+            rules=self._rules,
+            attachments=Attachments(
+                ledger,
+                self.channels.get,
+                lambda group: home.group(group).inbox,
+                lambda group: self.config.for_group(group).sandbox.inbox,
+                self.speech,
+            ),
+            stale_hours=lambda channel: self.config.current.channels.stale_hours(channel),
+            noted=self.recorder.failed,
+            presses={"approve": self._pressed, "deny": self._pressed},
         )
         table = {
             **self.operations.table(),
@@ -356,10 +380,18 @@ class Daemon:
         self.reloads.renew()
         return self.config.for_group(group)
 
+    def _rules(self, group: str) -> Rules:
+        """What holds in the shared chats of a group."""
+        settings, trigger = self.config.shared(group)
+        return Rules(settings.answer, trigger, settings.listen, self.config.followups(group))
+
     def _asked(self) -> None:
         """A tool did something, which may be to ask."""
         self.questions.look_again()
         self.approvals.look_again()
+
+    def _pressed(self, tx: Transaction, row: Row, now: str) -> Done:
+        return Done(*self.approvals.pressed(tx, row))
 
     def _ask_for_more(self, group: str, spent: BudgetSpent) -> None:
         if (effect := raise_of(spent, self.config.for_group(group), self.clock.now())) is not None:
@@ -416,15 +448,9 @@ class Daemon:
         await watchdog.tell("STOPPING=1", "STATUS=finishing what runs")
         await self.dispatcher.close(TURN_GRACE_S, keep=keep)
         await self.gate.close()
+        await self.speech.close()
         await self.outbox.close(FLUSH_GRACE_S)
 
 
 def _trouble(signals: Signals, what: str) -> None:
     signals.emit(News("trouble", data={"what": what}))
-
-
-def _role(incoming: Incoming) -> Role:
-    """At the terminal the caller of the control socket is the owner, and may speak as somebody else to try it."""
-    if incoming.channel == "terminal":
-        return Role(incoming.sender.partition(":")[0])
-    return Role.STRANGER

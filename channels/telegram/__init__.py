@@ -41,11 +41,10 @@ CONFLICT_S = 60.0  # so long the poll of a daemon that ended may be open still
 CLOSE_S = 5.0
 SEND_S, FILE_S = 20.0, 120.0  # that the answer to a message, and to a file, is waited for
 LONGEST_PAUSE_S = 30.0
-CAPTION = 1024
 ROW = 36  # characters of the buttons that are shown side by side
 GENERAL = "1"  # the topic that a send must not name, and typing must
 UPDATES = ["message", "edited_message", "channel_post", "edited_channel_post", "callback_query"]
-REPEATED, GONE = "(may be a repeat)\n", "(its topic is gone)\n"
+GONE = "(its topic is gone)\n"
 ANOTHER = "another program uses this bot's token: stop it, or make a bot of its own for it with @BotFather"
 WEBHOOK = "a webhook is set for this bot, and so nothing comes here: deleteWebhook must be called for it"
 PRIVACY = "to hear all of a group: @BotFather, /setprivacy, Disable; then take the bot out of the group and in again"
@@ -56,7 +55,7 @@ SENT_AS = {".jpg": "photo", ".jpeg": "photo", ".png": "photo", ".mp3": "audio", 
 class Telegram(Adapter):
     name = "telegram"
     limits = ChannelLimits(
-        text=4096 - len(REPEATED + GONE),
+        text=4096 - len(GONE),  # what may have to stand before it
         markup="spans",
         reactions=True,
         buttons=True,
@@ -76,7 +75,6 @@ class Telegram(Adapter):
         self._bot: telegram.Bot | None = None  # while `run` is at work
         self._stuck = False  # no connection of it will become free again
         self._forums: set[str] = set()
-        self._captioned = 0  # the delivery whose text was sent before its file
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[telegram.Bot]:
@@ -119,17 +117,19 @@ class Telegram(Adapter):
         cursor = await inbox.cursor()
         offset = int(cursor) + 1 if cursor else None
         me: telegram.User | None = None
-        failures, conflict = 0, 0.0  # in a row; since when another one polls
+        failures = 0  # in a row
+        conflict = conflicted = -CONFLICT_S  # since when another one polls, and when that was seen last
         while True:
             try:
                 async with self._client() as poller:
-                    wait = 0  # the first answer of a client is had at once, and shows that it works
+                    # What a client answers at once shows that it works; not so where another one polls, too.
+                    wait = self._poll_s if anyio.current_time() - conflicted < CONFLICT_S else 0
                     while True:
                         with anyio.fail_after(wait + 3 + self._poll_s / 4):
                             me = me or await poller.get_me()
                             updates = await _poll(poller, offset, wait)
                         inbox.heard()
-                        failures, conflict, wait = 0, 0.0, self._poll_s
+                        failures, wait = 0, self._poll_s
                         for raw in updates:
                             await self._update(raw, me, inbox, bot)
                             offset = raw["update_id"] + 1
@@ -139,14 +139,16 @@ class Telegram(Adapter):
                 if is_wrong_token(error):
                     raise Fatal(WRONG) from None
                 failures, now = failures + 1, anyio.current_time()
-                conflict = (conflict or now) if isinstance(error, Conflict) else 0.0
-                if "webhook" in str(error):
-                    inbox.trouble(WEBHOOK)
-                elif conflict and now - conflict >= CONFLICT_S:
-                    inbox.trouble(ANOTHER)
-                elif not conflict:
+                if not isinstance(error, Conflict):
                     inbox.trouble(f"Telegram cannot be reached: {self._words(error)}")
-                pause = min(LONGEST_PAUSE_S, 0.5 * 2.0 ** min(failures, 10)) * (0.75 + random.random() / 2)
+                elif "webhook" in str(error):
+                    inbox.trouble(WEBHOOK)
+                else:
+                    conflict = conflict if now - conflicted < CONFLICT_S else now
+                    conflicted = now
+                    if now - conflict >= CONFLICT_S:
+                        inbox.trouble(ANOTHER)
+                pause = min(LONGEST_PAUSE_S, 0.5 * 2.0 ** min(failures - 1, 10)) * (0.75 + random.random() / 2)
                 await anyio.sleep(max(pause, seconds(error) if isinstance(error, RetryAfter) else 0.0))
 
     async def _update(self, raw: dict[str, Any], me: telegram.User, inbox: Inbox, bot: telegram.Bot) -> None:
@@ -160,7 +162,7 @@ class Telegram(Adapter):
         except Exception as error:
             log.warning("update %s of Telegram cannot be read: %s", cursor, type(error).__name__)
             return await inbox.keep(cursor)
-        if (message := update.effective_message) is not None:
+        if (message := update.message) is not None:
             if message.chat.is_forum:
                 self._forums.add(str(message.chat.id))
             if message.migrate_to_chat_id is not None:
@@ -186,16 +188,16 @@ class Telegram(Adapter):
     # ---- out
 
     async def send(self, message: Outgoing) -> str:
-        bot, head = self._connected(), REPEATED if message.repeat and not message.edits else ""
+        bot = self._connected()
         try:
             with self._outcomes(message.formatted is not None):
-                return await self._send(bot, message, head)
+                return await self._send(bot, message)
         except SendRefused as refusal:
             gone = any(words in str(refusal).lower() for words in ("thread not found", "topic_deleted"))
             if not message.thread or not gone:
                 raise
         with self._outcomes(message.formatted is not None):
-            return await self._send(bot, replace(message, thread=""), head + GONE)
+            return await self._send(bot, replace(message, thread=""), GONE)
 
     def _connected(self) -> telegram.Bot:
         if self._bot is None:
@@ -219,7 +221,7 @@ class Telegram(Adapter):
         said = str(error).partition(". Parsing the server response")[0] or type(error).__name__
         return (said.replace(self._token, "…") if self._token else said)[:200]
 
-    async def _send(self, bot: telegram.Bot, message: Outgoing, head: str) -> str:
+    async def _send(self, bot: telegram.Bot, message: Outgoing, head: str = "") -> str:
         from telegram import (
             InlineKeyboardButton,
             InlineKeyboardMarkup,
@@ -262,13 +264,7 @@ class Telegram(Adapter):
             where["reply_parameters"] = ReplyParameters(int(message.reply_to), allow_sending_without_reply=True)
         if message.path is None:
             return str((await bot.send_message(**shown, **where)).message_id)
-        caption = shown["text"]
-        if len(caption.encode("utf-16-le", "surrogatepass")) // 2 > CAPTION:
-            if self._captioned != message.delivery:
-                await bot.send_message(**shown, **where)
-                self._captioned = message.delivery  # the file alone is tried again
-            caption = ""
-        return await self._file(bot, message.path, message.name or message.path.name, caption, where)
+        return await self._file(bot, message.path, message.name or message.path.name, shown["text"], where)
 
     async def _file(self, bot: telegram.Bot, path: Path, name: str, caption: str, where: dict[str, Any]) -> str:
         from telegram import InputFile
@@ -329,6 +325,7 @@ class Telegram(Adapter):
 
     async def test(self, chats: Sequence[str]) -> list[Check]:
         async with self._client() as bot:
+            from telegram import LinkPreviewOptions
             from telegram.error import TelegramError
 
             try:
@@ -348,7 +345,8 @@ class Telegram(Adapter):
             if not chats:
                 return [*checks, Check("a message sent and taken back", False, UNWRITTEN)]
             try:
-                sent = await bot.send_message(chats[0], "A test of clawd: this is taken back at once.")
+                text, plain = "A test of clawd: this is taken back at once.", LinkPreviewOptions(is_disabled=True)
+                sent = await bot.send_message(chats[0], text, link_preview_options=plain)
                 await bot.delete_message(chats[0], sent.message_id)
             except TelegramError as error:
                 return [*checks, Check("a message sent and taken back", False, self._words(error))]

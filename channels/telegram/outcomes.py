@@ -17,12 +17,19 @@ def outcome(error: telegram.error.TelegramError, words: str, formatted: bool) ->
     import httpx
     from telegram.error import BadRequest, ChatMigrated, Forbidden, InvalidToken, RetryAfter, TelegramError
 
+    not_sent = (
+        httpx.ConnectError,
+        httpx.ConnectTimeout,
+        httpx.PoolTimeout,
+        httpx.ProxyError,
+        httpx.UnsupportedProtocol,
+    )
     cause, said = error.__cause__, str(error).lower()
     if isinstance(error, RetryAfter):
         return NotSent("Telegram asks for a pause", seconds(error))
     if isinstance(error, ChatMigrated):
         return ChatMoved(str(error.new_chat_id))
-    if isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError):
+    if isinstance(cause, not_sent):
         return NotSent(words)
     if isinstance(cause, TelegramError):  # a page of somebody between us and Telegram
         return Unsure(words)

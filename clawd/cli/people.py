@@ -13,9 +13,8 @@ def pair(options: Namespace, home: Home) -> int:
     result = writing.call(home, "pair", person=options.person, role=options.role)
     give(result, options.json)
     if not options.json:
-        say(
-            f"Whoever sends it to the bot in a direct message within ten minutes is {result['person']}, {result['role']}."
-        )
+        who = f"{result['person']}, {result['role']}"
+        say(f"Whoever sends it to the bot in a direct message within ten minutes is {who}.")
     return 0
 
 

@@ -1,5 +1,5 @@
-"""Who may speak, on the owner's word: pairing codes, roles, and taking them away. The same behind the control socket and,
-but for codes, which live in a daemon's memory, under the home's lock."""
+"""Who may speak, on the owner's word: pairing codes, roles, and taking them away. The same behind the control socket
+and, but for codes, which live in a daemon's memory, under the home's lock."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def listed(home: Home) -> list[Params]:
 
 
 def whose_code(roster: Roster, name: str | None, role: RoleName | None) -> tuple[str, RoleName]:
-    """Whose account a new code is for, and their role; without a name it is the owner's. Raises UsageError where that is
-    not one person."""
+    """Whose account a new code is for, and their role; without a name it is the owner's. Raises UsageError where that
+    is not one person."""
     if isinstance(roster.problem, ConfigError):
         raise roster.problem
     if name is None:

@@ -70,9 +70,7 @@ def _deny(tx: Transaction, context: CommandContext, row: Row, rest: str, now: st
 
 async def _pair(context: CommandContext, row: Row, rest: str) -> str:
     if rest:
-        raise UsageError(
-            "A code does nothing here. Send it in a direct message, from the account that is to be paired."
-        )
+        raise UsageError("A code does nothing here. Send it in a direct message, from the account to be paired.")
     if Role(row["role"]) is not Role.OWNER:
         raise UsageError("Only the owner makes codes.")
     if not row["direct"]:

@@ -102,6 +102,16 @@ class LiveConfig:
         except ConfigError:
             return GroupConfig().followups
 
+    def shared(self, folder: str) -> tuple[GroupConfig, str]:
+        """What holds in a group's shared chats, and the word that calls us there; the default, but no answer without a
+        mention, where its file cannot be read."""
+        claw = self.current.claw
+        try:
+            settings = self.for_group(folder)
+        except ConfigError:
+            return GroupConfig(answer="mention"), claw.trigger or claw.name
+        return settings.group, settings.trigger or claw.name
+
     def wall_seconds(self, folder: str) -> float:
         """How long a turn may take; leases are watched where the group's file cannot be read, too."""
         try:

@@ -1,5 +1,5 @@
-"""What the doctor looks at in the people: whether the list can be used, whether anybody may speak, and whether each chat
-belongs to one group."""
+"""What the doctor looks at in the people: whether the list can be used, whether an owner may speak, and whether each
+chat belongs to one group."""
 
 from __future__ import annotations
 

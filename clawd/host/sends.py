@@ -72,6 +72,8 @@ class Sends:
         limits = self._limits(address.channel)
         if limits is None:
             raise UsageError(f"the channel {address.channel} is not there")
+        if not limits.buttons:
+            what.pop("buttons", None)
         if kind == "reaction" and not limits.reactions:
             raise UsageError(f"{address.channel} has no reactions; say it in words")
         if address != own:

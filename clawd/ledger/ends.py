@@ -14,7 +14,7 @@ from typing import Any
 from clawd.channel import ChannelLimits
 from clawd.errors import ClawdError, NotFound
 from clawd.ids import is_job
-from clawd.ledger import deliveries, groups, steering
+from clawd.ledger import changes, deliveries, groups, steering
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, step_count
@@ -302,6 +302,7 @@ def _first_message(tx: Transaction, turn: int) -> int:
 
 
 def _close_wakes(tx: Transaction, turn: int, event: str, reason: str | None = None) -> None:
+    changes.let_go(tx, turn)
     for wake in tx.all("SELECT w.id FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?", turn):
         tx.move("wake", wake["id"], "close")
     for inbound in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):

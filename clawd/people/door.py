@@ -40,6 +40,7 @@ STRANGER = "This is a private assistant, and its owner has not let you speak to 
 UNREADABLE = "Nobody may speak to this assistant just now: the list of people cannot be used. Its owner can mend it."
 WRONG = "That code does not count: it is wrong, used or older than ten minutes."
 LAST = " That was your last try for ten minutes."
+ALONE = pairing.Said("", True)  # /pair without a code
 _SPOKEN = ("message", "command")
 
 
@@ -102,14 +103,14 @@ class Door:
         roster = await self._roster.now()
         person = roster.by_account(incoming.sender)
         code = pairing.said(incoming.texts[0]) if _is_private(incoming) else None
-        if code is not None and code.code is not None and (told := await self._tried(incoming, person, code)):
+        if code is not None and code.code and (told := await self._tried(incoming, person, code)):
             return Admitted(Role.STRANGER, told=told)
         role, name = (Role(person.role), person.name) if person else (Role.STRANGER, None)
         try:
             if incoming.kind == "delete":
                 return Admitted(Role.NONE, place=await self._bound(incoming))
             if person is None:
-                return Admitted(role, told=await self._turn_away(incoming, roster, code is not None))
+                return Admitted(role, told=await self._turn_away(incoming, roster, code == ALONE))
             return Admitted(role, name, *await self._placed(incoming, person))
         except StorageError:
             raise
@@ -214,7 +215,6 @@ class Door:
         code, or the sender has no try left."""
         if not (said.command or self._codes.any()) or self._codes.is_shut_out(incoming.sender):
             return None
-        assert said.code is not None
         code = self._codes.take(said.code, incoming.sender)
         if code is not None:
             return await self._pair(incoming, person, *code)

@@ -28,6 +28,7 @@ from clawd.ids import folded
 
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"  # nothing that looks like something else
 LENGTH = 8
+NONE = "-"
 LIFE_S = 600.0
 TRIES = 5  # of one sender
 MOST_WRONG = 25  # of all senders, at one code
@@ -51,10 +52,10 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a message says of pairing. `code`: in the form of a code, as we write it; None where `/pair` stands alone or
-    with anything else. `command`: it says so with `/pair`."""
+    """What a message says of pairing. `code` is as we write one, `NONE` for what surely is no code; empty where `/pair`
+    stands alone. `command`: it says so with `/pair`."""
 
-    code: str | None
+    code: str
     command: bool
 
 
@@ -63,11 +64,9 @@ def said(text: str) -> Said | None:
     None for any other."""
     command = _COMMAND.fullmatch(text.strip())
     rest = (command[1] or "") if command else text
-    if len(rest) > 64:
-        return Said(None, True) if command else None
-    plain = re.sub(r"[ \t\r\n-]", "", rest)
-    code = plain.upper() if plain.isascii() and _SHAPE.fullmatch(plain.upper()) else None
-    return Said(code, command is not None) if command or code else None
+    plain = re.sub(r"[ \t\r\n-]", "", rest[:64]).upper() if rest.isascii() else ""
+    code = plain if len(rest) <= 64 and _SHAPE.fullmatch(plain) else NONE if rest else ""
+    return Said(code, command is not None) if command or code not in (NONE, "") else None
 
 
 class Codes:

@@ -521,8 +521,9 @@ def _failed(request: web.Request, fault: Fault) -> web.Response:
     if fault.retry_after is not None:
         words = f"Too Many Requests: retry after {fault.retry_after:g}"
         return _answer(fault.status, words, retry_after=fault.retry_after)
-    if fault.status == 502:
-        return web.Response(status=502, text="<html><h1>502 Bad Gateway</h1></html>", content_type="text/html")
+    if fault.status == 502 or (fault.text or "").startswith("<"):
+        page = fault.text or "<html><h1>502 Bad Gateway</h1></html>"
+        return web.Response(status=fault.status, text=page, content_type="text/html")
     return _answer(
         fault.status,
         fault.text

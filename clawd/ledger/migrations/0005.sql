@@ -14,7 +14,7 @@ CREATE TABLE chat (
     title TEXT NOT NULL,
     person TEXT,                              -- of a direct chat: whose, by people.toml
     sender TEXT,                              -- of a direct chat: whose, by their account
-    seen TEXT NOT NULL,                       -- the day on which somebody spoke there last
+    seen TEXT NOT NULL,                       -- when somebody spoke there last
     PRIMARY KEY (channel, account, chat)
 ) STRICT, WITHOUT ROWID;
 
