@@ -33,14 +33,14 @@ from clawd.ledger.approvals import Verdict
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.deliveries import Address, binding_of
-from clawd.model import Part
+from clawd.model import Button, Part
 from clawd.text import split, units
 from clawd.trust import Origin, Role
 
 log = logging.getLogger(__name__)
 
 WAITS = timedelta(hours=24)
-_NUMBER = re.compile(r"#?([1-9]\d{5})")
+_NUMBER = re.compile(r"#?([1-9][0-9]{5})")
 After = Callable[[], None]
 _BUTTONS: tuple[tuple[str, Verdict], ...] = (("Approve", "approve"), ("Deny", "deny"))
 # What becomes of an approval, in the words of its message.
@@ -51,6 +51,14 @@ _SAID = {
     "expired": "Nobody answered in time: nothing was done",
     "void": "Nothing was done",
 }
+
+
+_ACTIVE = re.compile(r"[*_~`|\[<\\#]")  # of Markdown: what takes itself away, or what it stands around
+
+
+def _room(limits: ChannelLimits) -> int:
+    """UTF-16 units of one message, also when it must be marked as a repeat."""
+    return limits.text - len(deliveries.REPEAT)
 
 
 class Owners(Protocol):
@@ -167,14 +175,13 @@ class Approvals:
         say = partial(deliveries.enqueue, tx, at, session=binding_of(at), now=row["made"], limits=limits)
         if words.blob is not None:
             say(kind="file", text="", blob=words.blob[0], name=words.blob[1])
-        if units(whole) > limits.text:
+        # Where a client makes Markdown of whatever it is sent, some of it would not be seen.
+        if units(whole) > _room(limits) or (limits.markup == "discord" and _ACTIVE.search(words.quoted)):
             text = f"{head}\n\n{words.called} It is in the file above, whole."
             blob = self._blobs.add(f"{words.called}\n\n{wording.visible(words.quoted)}\n".encode())
             say(kind="file", text="", blob=blob, name=f"approval-{row['number']}.txt")
-        delivery = say(kind="notice", text=text)[-1]
-        if limits.buttons:
-            buttons = [[label, approvals.value(row, verdict)] for label, verdict in _BUTTONS]
-            tx.execute("UPDATE delivery SET buttons = ? WHERE id = ?", json.dumps(buttons), delivery)
+        buttons = [Button(label, approvals.value(row, verdict)) for label, verdict in _BUTTONS]
+        delivery = say(kind="notice", text=text, buttons=buttons if limits.buttons else ())[-1]
         approvals.shown(tx, row["id"], whole, delivery)
 
     # ── deciding ──
@@ -254,7 +261,7 @@ class Approvals:
             self._begin(id)
 
     def _begin(self, id: int) -> None:
-        if self._start_soon is None:
+        if self._start_soon is None or id in self._doing:
             return
         self._doing[id] = anyio.Event()
         self._start_soon(self._carry_out, id, name=f"approval {id}")
@@ -345,8 +352,8 @@ class Approvals:
             deliveries.enqueue, tx, at, session=binding_of(at), kind="notice", now=now, limits=limits
         )  # fmt: skip
         if limits.edits and row["delivery"] is not None:
-            [edit, *_] = say(text=split(wording.outcome(said, row["words"]), limits.text)[0])
-            tx.execute("UPDATE delivery SET edits = ? WHERE id = ?", row["delivery"], edit)
+            text = split(wording.outcome(said, row["words"]), _room(limits))[0]
+            say(text=text, edits=row["delivery"])
         by_button = (row["decided"] or "").endswith("button")
         if not limits.edits or row["state"] in ("failed", "void") or (row["state"] == "done" and not by_button):
             say(text=f"Approval {row['number']}. {said}.")
