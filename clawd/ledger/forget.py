@@ -90,6 +90,7 @@ def notices(tx: Transaction, terms: Terms, after: int) -> int | None:
         if alone and terms.are_over(row["made"], forgotten) and not _is_awaited(row, terms):
             if forgotten:
                 tx.execute("UPDATE approval SET delivery = NULL WHERE delivery = ?", row["id"])
+                tx.execute("UPDATE delivery SET edits = NULL WHERE edits = ?", row["id"])
                 tx.execute("DELETE FROM delivery WHERE id = ?", row["id"])
             else:
                 tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE id = ?", row["id"])
