@@ -138,7 +138,8 @@ class Adapter:
         raise NotImplementedError
 
     async def find(self, message: Outgoing) -> str | None:
-        """The platform's id of an earlier attempt, or None when it surely did not arrive. Only where `limits.tells`."""
+        """The platform's id of an earlier attempt, or None when it surely did not arrive. Only where `limits.tells`.
+        Raises Unsure where it will never be known; NotSent, and anything else, where it may be asked again."""
         return None
 
     async def delete(self, chat: str, id: str) -> None:

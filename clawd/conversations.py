@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from clawd.commands.operations import Operations
@@ -27,10 +27,11 @@ class Conversations:
         signals: Signals,
         operations: Operations,
         terminal: Any,
-        first_binding: Callable[[str], str | None],
+        base: Callable[[str], Awaitable[str]],
     ) -> None:
+        """`base` gives the plain id of a group's own conversation."""
         self._home, self._ledger, self.signals = home, ledger, signals
-        self._operations, self._terminal, self._first_binding = operations, terminal, first_binding
+        self._operations, self._terminal, self._base = operations, terminal, base
 
     @property
     def terminal(self) -> TerminalLike:
@@ -47,17 +48,13 @@ class Conversations:
         await self._operations.group(name)
         if session is not None:
             return name, session
-        base = self.base(name)
+        base = await self._base(name)
         row = await self._ledger.do(lambda tx: groups.session(tx, base))
         return name, row.id if row else base
 
-    def base(self, group: str) -> str:
-        """The plain id of a group's own conversation: its first binding, or its terminal."""
-        return self._first_binding(group) or f"terminal:{group}"
-
     async def place(self, incoming: Incoming) -> Place:
         """Where a message from the terminal belongs: its conversation was opened first."""
-        return Place(incoming.chat, incoming.session or self.base(incoming.chat))
+        return Place(incoming.chat, incoming.session or await self._base(incoming.chat))
 
     async def receive(self, incoming: Incoming) -> Receipt:
         return await self._terminal.receive(incoming)  # type: ignore[no-any-return]

@@ -21,9 +21,14 @@ import anyio
 
 from clawd import __version__, ending, faults, log, stores, watchdog
 from clawd.adapters import Adapters, ChannelInbox
+from clawd.approvals.approvals import Approvals
+from clawd.approvals.budget import raise_of
+from clawd.approvals.kinds import kinds
+from clawd.approvals.wall import Wall
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.operations import Operations
+from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
@@ -40,13 +45,19 @@ from clawd.errors import ClawdError, Refused, told
 from clawd.files import Blobs
 from clawd.host.gate import Gate
 from clawd.host.sockets import Sockets
-from clawd.intake import Intake
-from clawd.ledger import groups, queries
-from clawd.ledger.db import Ledger
+from clawd.intake import Done, Intake, Rules
+from clawd.intake.attachments import Attachments
+from clawd.intake.speech import Speech
+from clawd.ledger import groups, queries, questions
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
 from clawd.locks import HomeLock
-from clawd.model import Incoming
 from clawd.owner import Owner
+from clawd.people.bindings import Bindings
+from clawd.people.door import Door
+from clawd.people.pairing import Codes
+from clawd.people.roster import LiveRoster
 from clawd.reloads import Reloads
 from clawd.sandbox.choose import choose_backend
 from clawd.sandbox.image import image_for
@@ -55,18 +66,17 @@ from clawd.sandbox.mounts import Mounts
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
-from clawd.trust import Role
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.jobs import Jobs
-from clawd.turns.questions import Questions
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
+from clawd.usage.budgets import BudgetSpent
 
 logger = logging.getLogger(__name__)
 
@@ -152,9 +162,11 @@ class Daemon:
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
-            self.tasks.start_soon(self.recorder.note_failures)
+            self.tasks.start_soon(self.recorder.add_notes)
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             self.tasks.start_soon(self.questions.run, name="questions")
+            self.tasks.start_soon(self.approvals.run, name="approvals")
+            await self.approvals.recover()
             self.channels.open(
                 lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks)
             )
@@ -176,7 +188,7 @@ class Daemon:
             lambda: self.config.current.channels,
             clock,
             tasks,
-            lambda sentence, but_not: self.owner.tell_soon(sentence),
+            lambda sentence, but_not: self.owner.tell_soon(sentence, but_not),
             lambda channel: self.outbox.back(channel),
         )
         self.outbox = Outbox(
@@ -187,11 +199,15 @@ class Daemon:
             home.blobs,
             tasks,
             failed=lambda: self.recorder.failed(),
-            tell_owner=lambda sentence, but_not: self.owner.tell(sentence),
+            tell_owner=lambda sentence, but_not: self.owner.tell(sentence, but_not),
             sent=self.channels.sent,
             is_open=self.channels.is_open,
         )
-        self.owner = Owner(ledger, clock, tasks, self.outbox.wake)
+        self.roster = LiveRoster(home, lambda sentence: self.owner.tell_soon(sentence))
+        self.bindings = Bindings(home, self.config, ledger, lambda sentence: self.owner.tell_soon(sentence))
+        self.owner = Owner(
+            ledger, clock, tasks, self.outbox.wake, self.roster, self.channels.is_live, self.channels.limits_of
+        )
         self.reloads = Reloads(self.config, self.owner.tell_soon, self.channels.renew)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
@@ -263,38 +279,93 @@ class Daemon:
             followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
-        self.questions = Questions(ledger, clock, self.dispatcher.wake)
+        self.questions = Deadlines(ledger, clock, questions.expire, self.dispatcher.wake)
+        self.approvals = Approvals(
+            ledger,
+            clock,
+            tasks.start_soon,
+            kinds(
+                home,
+                clock,
+                self.bindings,
+                self.roster,
+                limits=self.channels.limits,
+                deliver=self.outbox.wake,
+                raised=self.dispatcher.spending.look,
+            ),
+            self.owner,
+            limits=self.channels.limits_of,
+            deliver=self.outbox.wake,
+            wake=self.dispatcher.wake,
+            blobs=home.blobs,
+        )
+        self.dispatcher.spending.ask = self._ask_for_more
         self.sockets = Sockets(
             self.counter,
             clock,
             home.blobs,
             self.channels.limits,
             self.config.bindings,
-            self.questions.look_again,
+            self.approvals,
+            self._asked,
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
-        self.operations = Operations(home, ledger, clock, self.dispatcher)
+        self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
         self.conversations = Conversations(
-            home, ledger, signals, self.operations, self.channels["terminal"], self.config.first_binding
+            home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
+        )
+        codes = Codes(clock)
+        self.speakers = PeopleOperations(
+            self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
+        )
+        self.reach = Reach(
+            home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
+        )
+        self.speech = Speech(lambda: self.config.current)
+        self.door = Door(
+            home,
+            ledger,
+            clock,
+            roster=self.roster,
+            bindings=self.bindings,
+            codes=codes,
+            asks=self.approvals,
+            terminal=self.conversations.place,
+            adopt=self.operations.group,
+            told=self.owner.tell_soon,
         )
         self.intake = Intake(
             ledger=ledger,
             clock=clock,
             signals=signals,
             tasks=tasks,
-            place=self.conversations.place,
-            role=_role,
+            door=Wall(self.door, ledger, self.approvals),
             commands=COMMANDS,
-            context=Reach(home, self.config, ledger, self.dispatcher, self.recorder, self.books),
+            context=self.reach,
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             limits=self.channels.limits_of,
-            followups=self.config.followups,
+            rules=self._rules,
+            attachments=Attachments(
+                ledger,
+                self.channels.get,
+                lambda group: home.group(group).inbox,
+                lambda group: self.config.for_group(group).sandbox.inbox,
+                self.speech,
+            ),
+            stale_hours=lambda channel: self.config.current.channels.stale_hours(channel),
+            noted=self.recorder.failed,
+            presses={"approve": self._pressed, "deny": self._pressed},
         )
-        table = {**self.operations.table(), "status": self.status, "channels.list": self.channels.list}
+        table = {
+            **self.operations.table(),
+            **self.speakers.table(),
+            "status": self.status,
+            "channels.list": self.channels.list,
+        }
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
@@ -308,6 +379,23 @@ class Daemon:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _rules(self, group: str) -> Rules:
+        """What holds in the shared chats of a group."""
+        settings, trigger = self.config.shared(group)
+        return Rules(settings.answer, trigger, settings.listen, self.config.followups(group))
+
+    def _asked(self) -> None:
+        """A tool did something, which may be to ask."""
+        self.questions.look_again()
+        self.approvals.look_again()
+
+    def _pressed(self, tx: Transaction, row: Row, now: str) -> Done:
+        return Done(*self.approvals.pressed(tx, row))
+
+    def _ask_for_more(self, group: str, spent: BudgetSpent) -> None:
+        if (effect := raise_of(spent, self.config.for_group(group), self.clock.now())) is not None:
+            self.approvals.ask_soon("budget", effect)
 
     def _second_hello(self, run: Run) -> None:
         self.tasks.start_soon(self.dispatcher.end_run, run.group, SECOND_HELLO)
@@ -360,15 +448,9 @@ class Daemon:
         await watchdog.tell("STOPPING=1", "STATUS=finishing what runs")
         await self.dispatcher.close(TURN_GRACE_S, keep=keep)
         await self.gate.close()
+        await self.speech.close()
         await self.outbox.close(FLUSH_GRACE_S)
 
 
 def _trouble(signals: Signals, what: str) -> None:
     signals.emit(News("trouble", data={"what": what}))
-
-
-def _role(incoming: Incoming) -> Role:
-    """At the terminal the caller of the control socket is the owner, and may speak as somebody else to try it."""
-    if incoming.channel == "terminal":
-        return Role(incoming.sender.partition(":")[0])
-    return Role.STRANGER

@@ -14,7 +14,8 @@ import os
 import secrets
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 
 from clawd import faults
@@ -196,6 +197,31 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def settle_beneath(root: Path, temporary: str, names: Collection[str]) -> str:
+    """Give a whole file in `root` its name, durably and readable by all who reach it: the first of `names` that is
+    free, else the last with a number. Nothing is followed or replaced. Gives the name."""
+    at = os.open(root, _DIRECTORY)
+    try:
+        descriptor = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        try:
+            os.fchmod(descriptor, 0o644)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        *_, last = names
+        stem, dot, suffix = last.rpartition(".")
+        more = (f"{stem}-{n}{dot}{suffix}" if stem else f"{last}-{n}" for n in count(2))
+        for name in chain(names, more):
+            with suppress(FileExistsError):
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=at))
+                os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+                os.fsync(at)
+                return name
+        raise AssertionError("numbers do not end")
+    finally:
+        os.close(at)
 
 
 class Blobs:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from clawd.errors import UsageError
 
 STEM_BYTES = 200  # leaves room for `.state.json`, `.quarantine` and a temporary name within the usual 255
+FILE_BYTES = 120
 _SPEAKER = re.compile(r"owner|(?:admin|member|stranger):[\w.@-]{1,64}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 # Names that commands, ids or other systems already use for something else.
@@ -23,6 +24,19 @@ _RESERVED = frozenset({"shared", "state", "skills", "groups", "all", "none", "co
 def safe_name(id: str) -> str:
     """PythonClaw's file name for an id: every character but letters, digits, `_` and `-` becomes `_`."""
     return re.sub(r"[^\w\-]", "_", id)
+
+
+def file_name(name: str) -> str:
+    """What a file that somebody sent is called here: the last component of its name, in one line that hides nothing,
+    not a hidden file, not an option of a command, at most 120 bytes with its suffix."""
+    shown = unicodedata.normalize("NFC", re.split(r"[/\\]", name.encode("utf-8", "replace").decode())[-1])
+    plain = "".join(" " if each.isspace() else each for each in shown if unicodedata.category(each)[0] != "C")
+    plain = re.sub(r"[:*?\"'<>|`$&;!{}\[\]]", "_", re.sub(r" +", " ", plain)).strip(" .")
+    stem, dot, suffix = plain.rpartition(".")
+    if not stem or len(suffix.encode()) > 16:
+        stem, dot, suffix = plain, "", ""
+    stem = stem.encode()[: FILE_BYTES - len(suffix.encode()) - 1].decode("utf-8", "ignore").rstrip(" .")
+    return re.sub(r"^-", "_", f"{stem}{dot}{suffix}") or "file"
 
 
 def folded(name: str) -> str:

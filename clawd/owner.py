@@ -1,44 +1,79 @@
-"""What the owner is told beside any turn: a line at the terminal, now or when it next opens."""
+"""The owner: who that is, and where they are told and asked beside any turn: in their newest direct chat on a channel
+that is live, else at the terminal, now or when it next opens."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from clawd.channel import NOTICE
+from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import Clock, rfc3339
-from clawd.ledger import deliveries
+from clawd.ledger import chats, deliveries
 from clawd.ledger.db import Ledger, Transaction
-from clawd.ledger.deliveries import Address
+from clawd.ledger.deliveries import Address, binding_of
+from clawd.people.roster import LiveRoster
 from clawd.signals import Signals
 from clawd.tasks import Tasks
+from clawd.trust import Role
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = 86400.0  # what goes wrong in the same words is told again after so long
-_TERMINAL = Address("terminal", "", "main", "")
+TERMINAL = Address("terminal", "", "main", "")
+_AT_TERMINAL = "owner"  # who is at the terminal has no name in people.toml
 
 
 class Owner:
-    def __init__(self, ledger: Ledger, clock: Clock, tasks: Tasks, deliver: Callable[[Address], None]) -> None:
-        self._ledger, self._clock, self._tasks, self._deliver = ledger, clock, tasks, deliver
+    """`is_live` says it of a channel; `limits` are its own. Implements `approvals.Owners`."""
 
-    async def tell(self, text: str) -> None:
-        """Once while nobody has seen it."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        tasks: Tasks,
+        deliver: Callable[[Address], None],
+        roster: LiveRoster,
+        is_live: Callable[[str], bool],
+        limits: Callable[[str], ChannelLimits] = lambda channel: NOTICE,
+    ) -> None:
+        self._ledger, self._clock, self._tasks, self._deliver = ledger, clock, tasks, deliver
+        self._roster, self._is_live, self._limits = roster, is_live, limits
+
+    def names(self) -> Sequence[str]:
+        return [person.name for person in self._roster.read().owners()]
+
+    def name_of(self, channel: str, sender: str) -> str | None:
+        if channel == "terminal":
+            return _AT_TERMINAL if sender == Role.OWNER else None
+        person = self._roster.read().by_account(sender)
+        return person.name if person is not None and person.role == Role.OWNER.value else None
+
+    def where(self, tx: Transaction, but_not: str | None = None) -> tuple[str, Address]:
+        owners = self._roster.read().owners()
+        for row in chats.direct(tx):
+            if row["channel"] in (but_not, "terminal") or not self._is_live(row["channel"]):
+                continue
+            if (name := next((each.name for each in owners if row["sender"] in each.accounts), None)) is not None:
+                return name, Address(row["channel"], row["account"], row["chat"], "")
+        return _AT_TERMINAL, TERMINAL
+
+    async def tell(self, text: str, but_not: str | None = None) -> None:
+        """Once while nobody has seen it. `but_not` is the channel that it is about."""
         log.error("%s", text)
         now = rfc3339(self._clock.now())
 
-        def tell(tx: Transaction) -> None:
-            if text not in [row["text"] for row in deliveries.unseen(tx, _TERMINAL.chat, _TERMINAL.thread)]:
+        def tell(tx: Transaction) -> Address:
+            at = self.where(tx, but_not)[1]
+            if at != TERMINAL or text not in [row["text"] for row in deliveries.unseen(tx, at.chat, at.thread)]:
                 deliveries.enqueue(
-                    tx, _TERMINAL, session="terminal:main", kind="notice", text=text, now=now, limits=NOTICE
+                    tx, at, session=binding_of(at), kind="notice", text=text, now=now, limits=self._limits(at.channel)
                 )
+            return at
 
-        await self._ledger.insist(tell)
-        self._deliver(_TERMINAL)
+        self._deliver(await self._ledger.insist(tell))
 
-    def tell_soon(self, text: str) -> None:
-        self._tasks.start_soon(self.tell, text)
+    def tell_soon(self, text: str, but_not: str | None = None) -> None:
+        self._tasks.start_soon(self.tell, text, but_not)
 
     async def troubles(self, signals: Signals) -> None:
         """What goes wrong beside a turn, each sentence once a day."""

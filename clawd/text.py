@@ -1,36 +1,87 @@
-"""Text in a platform's own units. Pure."""
+"""Text in a platform's own units. Pure, and linear in the text."""
 
 from __future__ import annotations
 
-_BREAKS = ("\n\n", "\n", " ")
+import re
+import unicodedata
+
+_SENTENCE = re.compile(r"[.!?…:;][)\]\"'*_`]*\s|[。！？]")
+_WORD = re.compile(r"\s")
+_JOINER, _LONGEST_CLUSTER = "\u200d", 40
 
 
 def units(text: str) -> int:
     """Length in UTF-16 code units, which is how chat platforms count."""
-    return len(text) + sum(character > "\uffff" for character in text)
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def split(text: str, limit: int) -> list[str]:
-    """Pieces of at most `limit` UTF-16 units whose concatenation is `text`, cut after a paragraph, a line or a word
-    where one ends in the second half of the piece. `limit` is at least 2."""
-    chunks = []
-    while units(text) > limit:
-        end = _fitting(text, limit)
-        for mark in _BREAKS:
-            at = text.rfind(mark, 0, end)
-            if at + len(mark) > end // 2 and at != -1:
-                end = min(at + len(mark), end)
-                break
-        chunks.append(text[:end])
-        text = text[end:]
-    return [*chunks, text] if text else chunks
+    """Pieces of at most `limit` UTF-16 units whose concatenation is `text`, cut after a paragraph, a line, a sentence
+    or a word where one ends in the second half of the piece. `limit` is at least 2."""
+    chunks, start = [], 0
+    while start < len(text):
+        end = cut(text, start, limit)
+        chunks.append(text[start:end])
+        start = end
+    return chunks
 
 
-def _fitting(text: str, limit: int) -> int:
+def cut(text: str, start: int, limit: int) -> int:
+    """Where a piece of at most `limit` units that begins at `start` ends best."""
+    end = start + fitting(text[start : start + limit], limit)
+    if end == len(text):
+        return end
+    middle = start + (end - start) // 2
+    for mark in ("\n\n", "\n"):
+        if (at := text.rfind(mark, middle, end)) != -1:
+            return at + len(mark)
+    for pattern in (_SENTENCE, _WORD):
+        last = None
+        for last in pattern.finditer(text, middle, end):
+            pass
+        if last is not None:
+            return last.end()
+    return _between_clusters(text, start, end)
+
+
+def fitting(text: str, limit: int) -> int:
     """How many characters of `text` fit into `limit` units."""
-    used = 0
-    for at, character in enumerate(text):
-        used += 2 if character > "\uffff" else 1
-        if used > limit:
+    if units(text) <= limit:
+        return len(text)
+    kept = text.encode("utf-16-le", "surrogatepass")[: 2 * limit]
+    if 0xD8 <= kept[-1] <= 0xDB:  # the first half of a pair
+        kept = kept[:-2]
+    return len(kept.decode("utf-16-le", "surrogatepass"))
+
+
+def visible(text: str) -> bool:
+    """Whether a person would see anything of it."""
+    return any(not (each.isspace() or unicodedata.category(each) in ("Cc", "Cf", "Mn")) for each in text)
+
+
+def _between_clusters(text: str, start: int, end: int) -> int:
+    """`end`, or a little before it where it would cut what is seen as one character."""
+    for at in range(end, max(start, end - _LONGEST_CLUSTER), -1):
+        if not _joined(text, start, at):
             return at
-    return len(text)
+    return end
+
+
+def _joined(text: str, start: int, at: int) -> bool:
+    before, after = text[at - 1], text[at]
+    if _flag(before) and _flag(after):
+        first = at
+        while first > start and at - first < _LONGEST_CLUSTER and _flag(text[first - 1]):
+            first -= 1
+        return (at - first) % 2 == 1
+    return (
+        _JOINER in (before, after)
+        or unicodedata.category(after) in ("Mn", "Mc", "Me")
+        or "\U0001f3fb" <= after <= "\U0001f3ff"
+        or "\U000e0020" <= after <= "\U000e007f"
+        or (before, after) == ("\r", "\n")
+    )
+
+
+def _flag(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"

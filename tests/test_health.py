@@ -406,3 +406,37 @@ def test_grants_are_held_against_what_is_there(home: Home, tmp_path: Path) -> No
         (tmp_path / "no").chmod(mode)
         file.write_text(f'grants = [{{service = "github", credential = "${{file:{tmp_path}/no}}"}}]')
         assert [level for level, _ in told(home, "services")] == levels
+
+
+ADA = '[[people]]\nname = "Ada"\nrole = "owner"\naccounts = ["telegram:7"]\n'
+
+
+@pytest.mark.parametrize(
+    ("people", "channel", "level", "says"),
+    [
+        (ADA, True, "ok", "one person may speak"),
+        ("", False, "ok", "nobody may speak on channels"),
+        ("", True, "warn", "no owner can speak on telegram"),
+        (ADA.replace("owner", "admin"), True, "warn", "no owner can speak on telegram"),
+        (None, False, "ok", "nobody may speak on channels"),
+        (None, True, "error", "there is no"),
+        ("nonsense", False, "error", "not TOML"),
+        (ADA + ADA.replace("Ada", "eve"), False, "error", "telegram:7 is Ada's and eve's"),
+    ],
+)
+def test_who_may_speak_is_looked_at(home: Home, people: str | None, channel: bool, level: str, says: str) -> None:
+    if channel:
+        home.config_file.write_text('schema = 1\n[channels.telegram]\nenabled = true\ntoken = "${env:T}"\n')
+    home.people_file.unlink()
+    if people is not None:
+        home.people_file.write_text(people)
+    [(found, message)] = told(home, "people")
+    assert found == level and says in message
+
+
+def test_a_chat_of_two_groups_is_an_error(home: Home) -> None:
+    for name in ("main", "other"):
+        ensure_group(home, name)
+        home.group(name).config_file.write_text('bindings = ["telegram:-100"]\n')
+    [(level, message)] = told(home, "bindings")
+    assert level == "error" and "telegram:-100 is in the bindings of main and other" in message

@@ -28,9 +28,11 @@ from clawd.config.home import Home
 from clawd.config.schema import Retention
 from clawd.delivery.outbox import Outbox
 from clawd.ids import new_id
-from clawd.intake import Intake, Place
+from clawd.intake import Intake, Place, Rules
+from clawd.intake.attachments import Attachments
 from clawd.ledger import groups
 from clawd.model import Final, Incoming, Lease, Offer, Outgoing
+from clawd.people.door import Admitted
 from clawd.trust import Role
 from clawd.upkeep import Upkeep
 from tests.turns.conftest import BoxBackend, Ground
@@ -85,14 +87,14 @@ class Life(Ground):
             clock=self.clock,
             signals=self.signals,
             tasks=self.tasks,
-            place=self._place,
-            role=lambda incoming: Role(incoming.sender),
+            door=self,
             commands=COMMANDS,
             context=self,
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
             limits=lambda channel: ChannelLimits(),
-            followups=lambda group: "steer",
+            rules=lambda group: Rules("always"),
+            attachments=Attachments(self.ledger, channels.get, lambda group: Path(), lambda group: 0),
         )
 
     def stopped(self, live: list[int], waiting: list[int]) -> None: ...
@@ -100,10 +102,10 @@ class Life(Ground):
     def state_of(self, group: str) -> str:
         return "well"
 
-    async def _place(self, incoming: Incoming) -> Place:
+    async def admit(self, incoming: Incoming) -> Admitted:
         ensure_group(self.home, incoming.chat)
         await self.ledger.do(lambda tx: groups.add(tx, incoming.chat, "now"))
-        return Place(incoming.chat, f"platform:{incoming.chat}")
+        return Admitted(Role(incoming.sender), place=Place(incoming.chat, f"platform:{incoming.chat}"))
 
     async def say(self, said: list[int], group: int, text: str, role: str = "owner") -> None:
         incoming = Incoming("platform", f"g{group}", new_id(), role, (text,), self.clock.now())
@@ -126,7 +128,7 @@ class Life(Ground):
             while not self.outbox.idle or self.dispatcher.active or await self.ledger.do(lambda tx: tx.one(unrecorded)):
                 self.pass_time(0)
                 await anyio.sleep(0.005)
-        await self.recorder.note_failures()
+        await self.recorder.add_notes()
         self.backend.boxes.clear()
 
 

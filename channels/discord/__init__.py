@@ -59,25 +59,25 @@ class Discord(Adapter):
         self._sent: dict[str, tuple[str, str]] = {}  # our newest messages by nonce: id, channel
 
     async def run(self, inbox: Inbox) -> None:
-        line = Line(inbox, await inbox.cursor())
-        async with entered(self._settings, line.tap) as client:
-            self._client = client
-            try:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(line.watch, client)
-                    tasks.start_soon(self._read, client, line)
-                    await connected(client)
-            except BaseExceptionGroup as failures:
-                raise failures.exceptions[0] from None
-            finally:
-                self._client = None
+        with Line(inbox, await inbox.cursor()) as line:
+            async with entered(self._settings, line.tap) as client:
+                self._client = client
+                try:
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(line.watch, client)
+                        tasks.start_soon(self._read, client, line)
+                        await connected(client)
+                except BaseExceptionGroup as failures:
+                    raise failures.exceptions[0] from None
+                finally:
+                    self._client = None
 
     # ---- in
 
     async def _read(self, client: discord.Client, line: Line) -> None:
         async for name, data in line.events:
             if name == "READY":
-                await self._missed(client, line, data)
+                await self._missed(client, line)
             elif name == "MESSAGE_DELETE_BULK":
                 for id in data["ids"]:
                     await self._take(client, line, "MESSAGE_DELETE", data | {"id": id})
@@ -116,7 +116,7 @@ class Discord(Adapter):
         if name == "INTERACTION_CREATE":
             await self._acknowledge(client, incoming, data)
 
-    async def _missed(self, client: discord.Client, line: Line, ready: dict[str, Any]) -> None:
+    async def _missed(self, client: discord.Client, line: Line) -> None:
         """After a READY: what was said in the channels that we know since what we saw last."""
         with anyio.move_on_after(2):  # the servers come one by one behind it, and with them our roles
             while any(guild.unavailable for guild in client.guilds):
@@ -125,17 +125,20 @@ class Discord(Adapter):
             place = Place(chat, channel if channel != chat else "", direct=direct)
             for _ in range(_PAGES):
                 try:
-                    page = await client.http.logs_from(channel, 100, after=newest)
-                except Exception as error:
-                    if not 400 <= getattr(error, "status", 0) < 500:
-                        raise ConnectionError(f"Discord does not tell what was missed ({kind(error)})") from None
-                    log.warning("discord: what was missed in channel %s cannot be had: %s", channel, kind(error))
+                    page = await self._history(channel, 100, newest)
+                except SendRefused as error:
+                    log.warning("discord: what was missed in channel %s cannot be had: %s", channel, error)
                     break
-                for data in sorted(page, key=lambda each: int(each["id"])):
+                for data in reversed(page):
                     newest = data["id"]
                     await self._take(client, line, "MESSAGE_CREATE", dict(data), place)
                 if len(page) < 100:
                     break
+
+    async def _history(self, channel: str, most: int, after: Any = None) -> list[Any]:
+        """Its newest messages, or the first ones after one; the newest first."""
+        found: list[Any] = await self._call(lambda http: http.logs_from(channel, most, after=after), reads=True)
+        return sorted(found, key=lambda each: -int(each["id"]))
 
     async def _place(self, client: discord.Client, channel: str, guild: str | None) -> Place:
         import discord
@@ -156,10 +159,8 @@ class Discord(Adapter):
         import discord
 
         try:
-            data: dict[str, Any] = dict(await client.http.get_channel(channel))
-        except discord.HTTPException as error:
-            if error.status >= 500:
-                raise ConnectionError("Discord does not tell of a channel") from None
+            data: dict[str, Any] = await self._call(lambda http: http.get_channel(channel), reads=True)
+        except SendRefused:
             data = {}
         place = Place(channel, title=f"#{data.get('name', channel)}")
         if data.get("type") in (10, 11, 12):
@@ -183,7 +184,7 @@ class Discord(Adapter):
 
         heard = {
             "type": 4,
-            "data": {"content": incoming.texts[0][:1900], "flags": 1 << 6, "allowed_mentions": {"parse": []}},
+            "data": {"content": " ".join(incoming.texts)[:1900], "flags": 1 << 6, "allowed_mentions": {"parse": []}},
         }
         route = Route(
             "POST",
@@ -192,7 +193,8 @@ class Discord(Adapter):
             webhook_token=data["token"],
         )
         try:
-            await client.http.request(route, json={"type": 6} if incoming.kind == "button" else heard)
+            with anyio.fail_after(3):
+                await client.http.request(route, json={"type": 6} if incoming.kind == "button" else heard)
         except Exception as error:
             log.info(
                 "discord: %s %s was too late to be acknowledged: %s", incoming.kind, incoming.platform_id, kind(error)
@@ -216,7 +218,7 @@ class Discord(Adapter):
         sent = await self._call(
             partial(post, message, channel, text, nonce),
             form=message.formatted is not None,
-            seconds=300 if message.path else 60,
+            seconds=280.0 if message.path else 25.0,
         )
         self._keep(nonce, sent["id"], channel)
         return str(sent["id"])
@@ -229,12 +231,12 @@ class Discord(Adapter):
         channel, client = message.thread or message.chat, self._client
         text = message.formatted.text if message.formatted else message.text
         try:
-            page: list[Any] = await self._call(lambda http: http.logs_from(channel, 50), reads=True)
+            page = await self._history(channel, 50)
         except SendRefused:
             return None
         me = str(client.user.id) if client and client.user else ""
         taken = {id for id, _ in self._sent.values()}
-        for each in sorted(page, key=lambda each: -int(each["id"])):
+        for each in page:
             if each["author"]["id"] == me:
                 names = [file["filename"] for file in each["attachments"]]
                 same = names == [message.name] if message.path else each["content"].strip() == text.strip()

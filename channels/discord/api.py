@@ -51,7 +51,7 @@ async def call(
     *,
     form: bool = False,
     reads: bool = False,
-    seconds: float = 60.0,
+    seconds: float = 25.0,
 ) -> Any:
     """What Discord answers. Tried twice where the answer is lost: a nonce, or its nature, has it done once."""
     import aiohttp

@@ -30,7 +30,8 @@ API = "https://discord.com/api/v10"
 GATEWAY = "wss://gateway.discord.gg/"
 KNOWN = 200  # channels whose newest message the cursor holds
 _MESSAGES = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "MESSAGE_DELETE_BULK", "MESSAGE_REACTION_ADD")
-_EVENTS = frozenset(("READY", "RESUMED", "INTERACTION_CREATE", *_MESSAGES))
+_READ = (*_MESSAGES, "INTERACTION_CREATE")  # by us, as they come
+_EVENTS = frozenset(("READY", "RESUMED", *_READ))
 _LOST_S, _REBUILD_S = 10.0, 60.0  # without a session: trouble; a new client
 _WRONG_TOKEN = (
     "Discord does not take this token: make a new one in the developer portal (Bot, Reset Token) and put it where"
@@ -79,6 +80,8 @@ async def entered(settings: Mapping[str, Any], tap: Callable[..., None]) -> Asyn
         enable_debug_events=True,
         max_ratelimit_timeout=30.0,
     )
+    for event in _READ:  # what the library cannot parse would end the connection
+        client._connection.parsers.pop(event, None)
     try:
         try:
             with anyio.fail_after(60):
@@ -131,6 +134,13 @@ class Line:
         self._frame, self._heartbeat = "", 41.25
         self.ready, self.lost, self.at = False, time.monotonic(), math.inf
 
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._put.close()
+        self.events.close()
+
     def tap(self, event: str, *args: Any) -> None:
         """The library's `dispatch`. A heartbeat's answer counts as well as an event."""
         if event == "socket_raw_receive":
@@ -150,7 +160,7 @@ class Line:
     async def watch(self, client: discord.Client) -> None:
         """A connection that says nothing, not even to heartbeats, is cut: the library resumes on a new one, at once and
         not after a minute. One that does not come back is given up: the library's own pauses grow to 17 minutes."""
-        told = False
+        told, self.lost = False, time.monotonic()
         while True:
             await anyio.sleep(1.0)
             now = time.monotonic()

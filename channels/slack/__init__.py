@@ -40,9 +40,11 @@ RIGHTS = [
     *(f"{each}:read" for each in ("channels", "groups", "mpim", "users", "files")),
     *("chat:write", "files:write", "reactions:write", "commands"),
 ]
+_AS_IT_STANDS: dict[str, Any] = {"mrkdwn": False, "unfurl_links": False, "unfurl_media": False}
 _EVENT = "clawd_delivery"  # our messages' metadata
 _LOOK_BACK = 999  # messages in which an earlier attempt is looked for
 _NAME_S, _NAMES, _NAME_WAIT_S = 3600.0, 1000, 1.0
+_STALE, _REBUILD = 4, 12  # pings without data, until a new ticket is asked for and until there is a new client
 _LONGEST_WAIT_S, _ACK_S = 30.0, 10.0
 # Slack takes names; those that people and models are likely to mean.
 _EMOJI = {
@@ -75,8 +77,7 @@ _EMOJI = {
 
 
 class Slack(Adapter):
-    """`settings`: bot_token, app_token, api_base; and in seconds: ping_s between two pings, stale_s without data until
-    a new ticket is asked for, rebuild_s until there is a new client."""
+    """`settings`: bot_token, app_token, api_base, ping_s."""
 
     name = "slack"
     limits = ChannelLimits(
@@ -98,9 +99,8 @@ class Slack(Adapter):
         self._bot_token, self._app_token = settings.get("bot_token") or "", settings.get("app_token") or ""
         self._base = str(settings.get("api_base") or "https://slack.com").rstrip("/")
         self._ping_s = float(settings.get("ping_s", 5.0))
-        self._stale_s, self._rebuild_s = float(settings.get("stale_s", 20.0)), float(settings.get("rebuild_s", 60.0))
         self._web: Web | None = None  # while `run` is in
-        self._us = Us("", "", "", "")
+        self._us = Us("", "", "")
         self._words: frozenset[str] = frozenset()
         self._names: dict[str, tuple[str, float]] = {}  # id: name, until when
         self._uploads: dict[str, str] = {}  # nonce: id of a file whose completion is in doubt
@@ -110,7 +110,7 @@ class Slack(Adapter):
     async def run(self, inbox: Inbox) -> None:
         async with self._client() as web:
             url = await self._enter(inbox, web)
-            waiting, envelopes = anyio.create_memory_object_stream[Envelope](math.inf)
+            waiting, envelopes = anyio.create_memory_object_stream["Envelope"](math.inf)
             try:
                 self._web = web
                 async with anyio.create_task_group() as tasks:
@@ -142,11 +142,11 @@ class Slack(Adapter):
                 who = await _first(web, "bot_token", "auth_test")
                 if not who.get("bot_id"):
                     raise Fatal("bot_token of [channels.slack] is a person's: take the one that begins with xoxb-")
-                self._us = Us(who["user_id"], who["bot_id"], who.get("user") or "", who["team_id"])
+                self._us = Us(who["user_id"], who.get("user") or "", who["team_id"])
                 return await self._ticket(web)
             except NotSent as error:
                 inbox.trouble(str(error))
-                await anyio.sleep(max(wait, min(error.retry_after, _LONGEST_WAIT_S)))
+                await anyio.sleep(max(wait, min(error.retry_after or 0.0, _LONGEST_WAIT_S)))
                 wait = min(wait * 2, _LONGEST_WAIT_S)
 
     async def _ticket(self, web: Web) -> str:
@@ -164,12 +164,12 @@ class Slack(Adapter):
             socket = Socket(self._app_token, web.client, self._ping_s, lambda: self._ticket(web), take)
             try:
                 socket.begin(url)
-                while (quiet := socket.quiet()) < self._rebuild_s and not (fatal := socket.fatal or web.fatal):
+                while (quiet := socket.quiet()) < _REBUILD * self._ping_s and not (fatal := socket.fatal or web.fatal):
                     if socket.crowded:
                         inbox.trouble("Slack closes our connections, too many are open: is clawd running twice?")
-                    elif quiet < self._ping_s:
+                    elif socket.spoke and quiet < 2 * self._ping_s:
                         inbox.heard()
-                    if quiet > self._stale_s:
+                    if quiet > _STALE * self._ping_s:
                         inbox.trouble("Slack is silent; connecting again")
                         if not await socket.is_connected():
                             socket.wss_uri = None
@@ -246,13 +246,11 @@ class Slack(Adapter):
             "chat_postMessage",
             formed=formed,
             thread_ts=message.thread or None,
-            mrkdwn=False,
-            unfurl_links=False,
-            unfurl_media=False,
             metadata={
                 "event_type": _EVENT,
                 "event_payload": {"nonce": message.nonce, "delivery": message.delivery},
             },
+            **_AS_IT_STANDS,
             **body,
         )
         return str(answer["ts"])
@@ -369,7 +367,7 @@ class Slack(Adapter):
                 for chat in chats[:1]:
                     chat = chat.rpartition("/")[2]
                     text: dict[str, Any] = {"text": "This is a test by clawd; it goes away.", "channel": chat}
-                    sent = await web.call("chat_postMessage", **text)
+                    sent = await web.call("chat_postMessage", **text, **_AS_IT_STANDS)
                     await web.call("chat_delete", channel=chat, ts=sent["ts"])
                     checks.append(Check(f"round trip to {chat}", True))
         except (Fatal, NotSent, SendRefused, Unsure) as error:

@@ -24,7 +24,6 @@ class Us:
     """Who we are there: the bot's user, its name, and the workspace that it is installed in."""
 
     user: str
-    bot: str
     name: str
     team: str
 

@@ -64,7 +64,7 @@ def refusal(
         return NotSent(f"Slack takes no more just now ({error or status})", seconds)
     if status >= 500 or error in _DOUBT or (not error and status < 400):
         why = f"Slack answered {error or status}"
-        return NotSent(why, 5.0) if safe else Unsure(why)
+        return NotSent(why) if safe else Unsure(why)
     if not error:
         return NotSent(f"Slack answered {status} without a word: is api_base right?", 30.0)
     if error in TOKEN:

@@ -21,7 +21,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from channels.slack.web import SILENT
-from clawd.channel import Fatal
+from clawd.channel import Fatal, NotSent
 
 _CLOSING_S = 2.0
 
@@ -48,8 +48,8 @@ class Socket(SocketModeClient):
         self._ticket, self._take = ticket, take
         self.socket_mode_request_listeners.append(self._request)
         self.fatal: Fatal | None = None
-        self.crowded = False
-        self._data, self._pong, self._asked = time.monotonic(), 0.0, -math.inf
+        self.crowded = self.spoke = False  # Slack has refused this connection for there are too many; has said anything
+        self._data, self._pong, self._next_ticket = time.monotonic(), 0.0, -math.inf
         self._news = anyio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -62,7 +62,7 @@ class Socket(SocketModeClient):
         """Seconds since the last data: a frame, or the answer to a ping of ours."""
         pong = self.last_ping_pong_time or 0.0  # the library itself sets the first one of a connection
         if pong and self._pong and pong != self._pong:
-            self._data = time.monotonic()
+            self._data, self.spoke = time.monotonic(), True
         self._pong = pong
         return time.monotonic() - self._data
 
@@ -73,7 +73,7 @@ class Socket(SocketModeClient):
         self._news = anyio.Event()
 
     async def _text(self, message: aiohttp.WSMessage) -> None:
-        self._data = time.monotonic()
+        self._data, self.spoke = time.monotonic(), True
         frame = json.loads(message.data)
         if frame.get("type") in ("hello", "disconnect"):
             self.crowded = frame.get("reason") == "too_many_websockets"
@@ -89,11 +89,14 @@ class Socket(SocketModeClient):
     async def issue_new_wss_url(self) -> str:
         """Not twice within a ping: a connection that is closed as soon as it is made would ask all the time."""
         now = time.monotonic()
-        if now - self._asked < self.ping_interval:
-            raise ConnectionError("asked a moment ago")
-        self._asked = now
+        if now < self._next_ticket:
+            raise ConnectionError("it is too early to ask again")
+        self._next_ticket = now + self.ping_interval
         try:
             return await self._ticket()
+        except NotSent as error:
+            self._next_ticket = max(self._next_ticket, now + (error.retry_after or 0.0))
+            raise
         except Fatal as error:
             self.fatal = error
             self._news.set()

@@ -70,22 +70,22 @@ class Web:
                 ) as answer:
                     status = answer.status
         except (aiohttp.ClientError, OSError) as error:
-            raise NotSent(f"the file could not be handed to Slack: {type(error).__name__}", 5.0) from None
+            raise NotSent(f"the file could not be handed to Slack: {type(error).__name__}") from None
         if status != 200:
-            raise NotSent(f"Slack did not take the file: HTTP {status}", 5.0)
+            raise NotSent(f"Slack did not take the file: HTTP {status}")
 
     async def get(self, address: str, attachment: Attachment, to: Path, limit: int) -> None:
         """Write a file of theirs. Raises SendRefused, NotSent."""
         name, url = attachment.name, URL(address)
         if not _is_slacks(url, URL(self.client.base_url)):
-            raise SendRefused(f"{name} does not lie with Slack itself; send it as a file")
+            raise SendRefused(f"{name} is not to be had from Slack itself; send it as a file")
         headers, timeout = {"Authorization": f"Bearer {self.client.token}"}, aiohttp.ClientTimeout(total=_FILE_S)
         try:
             async with self._session.get(
                 url, headers=headers, allow_redirects=False, timeout=timeout, proxy=self.client.proxy
             ) as answer:
                 if answer.status == 429 or answer.status >= 500:
-                    raise NotSent(f"Slack answered {answer.status}", 5.0)
+                    raise NotSent(f"Slack answered {answer.status}")
                 if answer.status in (404, 410):
                     raise SendRefused(f"{name} is gone from Slack")
                 page = answer.content_type == "text/html"  # where to log in, with 200
@@ -100,7 +100,7 @@ class Web:
                             raise SendRefused(f"{name} is larger than {limit >> 20} MB")
                         await file.write(piece)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise NotSent(f"{name} could not be fetched: {type(error).__name__}", 5.0) from None
+            raise NotSent(f"{name} could not be fetched: {type(error).__name__}") from None
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def opened(bot_token: str, base: str) -> AsyncIterator[Web]:
 
 def _is_slacks(url: URL, base: URL) -> bool:
     """Whether the token may go there."""
-    if url.origin() == base.origin():
-        return True
+    if not url.absolute or url.origin() == base.origin():
+        return url.absolute
     hosts = (".slack.com", f".{base.host}")
     return url.scheme == "https" and url.port == 443 and (url.host or "").endswith(hosts)

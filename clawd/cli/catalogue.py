@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+from clawd.config.values import RoleName
 from clawd.ledger.moves import INBOUND
 from clawd.trust import Role
 
@@ -70,8 +71,11 @@ _OF_GROUP = _argument("--group", metavar="G", help="of this group alone")
 _IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (default: main)")
 _ID = _argument("id", metavar="ID", help="the session (clawd session list)")
 _NUMBER = _argument("id", metavar="ID", type=_number, help="the message's number (clawd messages list)")
+_APPROVAL = _argument("id", metavar="ID", type=_number, help="its number (clawd approvals list)")
 _STATES = sorted(set(INBOUND.values()))
 _ROLES = tuple(role.value for role in Role)
+_SPEAKERS = get_args(RoleName)
+_PERSON = _argument("person", metavar="PERSON", help="their name (clawd people list)")
 
 _SERVICE = (
     _argument("--user", dest="scope", action="store_const", const="user", help="of your own (default, but for root)"),
@@ -267,6 +271,32 @@ _BUILT = (
             ),
         ),
     ),
+    Command(("approvals", "list"), "what the owner is asked, and what became of it", "approvals:listing"),
+    Command(("approvals", "show"), "one of them, as they are shown it", "approvals:show", (_APPROVAL,)),
+    Command(("approvals", "approve"), "say yes", "approvals:approve", (_APPROVAL,)),
+    Command(("approvals", "deny"), "say no", "approvals:deny", (_APPROVAL,)),
+    Command(
+        ("pair",),
+        "a one-time code: whoever sends it to the bot in a direct message is that person",
+        "people:pair",
+        (
+            _argument("--person", metavar="NAME", help="who they are (default: the owner); somebody new is a member"),
+            _argument("--role", metavar="ROLE", choices=_SPEAKERS, help=f"of somebody new: {', '.join(_SPEAKERS)}"),
+        ),
+    ),
+    Command(("people", "list"), "who may speak, as what, and from which accounts", "people:people"),
+    Command(
+        ("people", "grant"),
+        "give a person a role; who is new has no account until they pair",
+        "people:grant",
+        (_PERSON, _argument("role", metavar="ROLE", choices=_SPEAKERS, help=", ".join(_SPEAKERS))),
+    ),
+    Command(
+        ("people", "revoke"),
+        "take all rights of a person away, and stop what works for them alone",
+        "people:revoke",
+        (_PERSON,),
+    ),
     Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),
     Command(
         ("service", "install"),
@@ -279,9 +309,6 @@ _BUILT = (
 
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
-    "pair": "",
-    "people": "list grant revoke",
-    "approvals": "list show approve deny",
     "schedule": "list add show run pause resume remove history next",
     "skills": "list show check add remove new pending approve reject history revert",
     "memory": "write read search list update delete edit consolidate reflect reindex pending approve reject"

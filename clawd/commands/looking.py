@@ -3,6 +3,7 @@ JSON-ready data under the contract's names. Nothing here writes."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from clawd.config.load import check_file, check_home, load_config, load_group, m
 from clawd.config.models import command_of
 from clawd.config.presets import services
 from clawd.errors import ConfigError, NotFound
+from clawd.ledger import approvals as approval_rows
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
 from clawd.ledger.db import Ledger, Transaction
@@ -150,6 +152,19 @@ def message(home: Home, id: int) -> Shown:
 
 def deliveries(home: Home) -> list[Shown]:
     return _read(home, queries.deliveries) or []
+
+
+def approvals(home: Home) -> list[Shown]:
+    """What the owner was asked, what is open first."""
+    return [approval_rows.shown_as(row) for row in _read(home, approval_rows.listed) or []]
+
+
+def approval(home: Home, id: int) -> Shown:
+    """One, with all that the person was shown and what will be done. Raises NotFound."""
+    row = _read(home, lambda tx: approval_rows.numbered(tx, id))
+    if row is None:
+        raise NotFound(f"there is no approval {id}", hint="clawd approvals list")
+    return {**approval_rows.shown_as(row), "words": row["words"], "effect": json.loads(row["effect"])}
 
 
 def sessions(home: Home, group: str | None) -> list[Shown]:

@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
+from clawd.commands import people
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective
@@ -22,7 +24,9 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import folder_name
 from clawd.ledger import ends, groups, turns
+from clawd.ledger.approvals import Verdict, shown_as
 from clawd.ledger.db import Ledger
+from clawd.people.roster import LiveRoster
 from clawd.turns.dispatch import Dispatcher
 from clawd.usage.books import Rules
 from clawd.usage.budgets import period
@@ -44,8 +48,16 @@ def text(params: Params, name: str) -> str:
 class Operations:
     """With a dispatcher: in the daemon. Without: in a command that holds the lock."""
 
-    def __init__(self, home: Home, ledger: Ledger, clock: Clock, dispatcher: Dispatcher | None = None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        clock: Clock,
+        dispatcher: Dispatcher | None = None,
+        approvals: Approvals | None = None,
+    ) -> None:
         self._home, self._ledger, self._clock, self._dispatcher = home, ledger, clock, dispatcher
+        self._approvals = approvals
 
     def table(self) -> dict[str, Operation]:
         return {name: partial(operation, self) for name, operation in _OPERATIONS.items()}
@@ -145,6 +157,22 @@ class Operations:
     def _settings(self, folder: str) -> Effective:
         return merged(load_config(self._home, dict(os.environ)), load_group(self._home, folder))
 
+    async def approve(self, params: Params) -> Params:
+        return await self._decide(params, "approve")
+
+    async def deny(self, params: Params) -> Params:
+        return await self._decide(params, "deny")
+
+    async def _decide(self, params: Params, verdict: Verdict) -> Params:
+        """Without a daemon it is decided, and executed at the next start."""
+        from clawd.approvals import alone
+
+        id = params.get("id")
+        if not isinstance(id, int):
+            raise UsageError("id is missing")
+        room = self._approvals or alone.approvals(self._home, self._ledger, self._clock)
+        return shown_as(await room.by_hand(id, verdict))
+
     async def sandboxes(self, params: Params) -> list[Params]:
         return [] if self._dispatcher is None else self._dispatcher.sandboxes()
 
@@ -166,14 +194,16 @@ def offline(home: Home) -> dict[str, Operation]:
     def opened(name: str) -> Operation:
         async def operation(params: Params) -> Any:
             ledger = Ledger.open(home.ledger_file, home.backups)
+            clock = SystemClock()
+            speakers = people.PeopleOperations(LiveRoster(home), ledger, clock)
             try:
-                return await Operations(home, ledger, SystemClock()).table()[name](params)
+                return await {**Operations(home, ledger, clock).table(), **speakers.table()}[name](params)
             finally:
                 ledger.close()
 
         return operation
 
-    return {name: opened(name) for name in _OPERATIONS}
+    return {name: opened(name) for name in (*_OPERATIONS, *people.OPERATIONS)}
 
 
 _OPERATIONS = {
@@ -183,6 +213,8 @@ _OPERATIONS = {
     "groups.trust": Operations.trust_group,
     "messages.retry": Operations.retry,
     "budget.raise": Operations.raise_budget,
+    "approvals.approve": Operations.approve,
+    "approvals.deny": Operations.deny,
     "sandbox.list": Operations.sandboxes,
     "sandbox.stop": Operations.stop_sandbox,
 }

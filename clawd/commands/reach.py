@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from clawd.approvals.approvals import After, Approvals
+from clawd.commands.people import PeopleOperations
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
-from clawd.ledger.db import Ledger
+from clawd.ledger.approvals import Verdict
+from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
 from clawd.usage.books import Books
@@ -23,9 +26,11 @@ class Reach:
         dispatcher: Dispatcher,
         recorder: Recorder,
         books: Books,
+        people: PeopleOperations,
+        approvals: Approvals,
     ) -> None:
         self._home, self._config, self._ledger, self._books = home, config, ledger, books
-        self._dispatcher, self._recorder = dispatcher, recorder
+        self._dispatcher, self._recorder, self._people, self._approvals = dispatcher, recorder, people, approvals
 
     def stopped(self, live: list[int], waiting: list[int]) -> None:
         for turn in live:
@@ -38,6 +43,9 @@ class Reach:
         run = self._dispatcher.active.get(group)
         sandbox = f"{run.backend} sandbox, {len(run.live)} at work" if run else "no sandbox now"
         return f"group {group}: engine {settings.model.engine}, {sandbox}"
+
+    def decide(self, tx: Transaction, row: Row, verdict: Verdict, which: str) -> tuple[str, After | None]:
+        return self._approvals.typed(tx, row, verdict, which)
 
     async def usage(self, group: str, session: str) -> str:
         from clawd.usage import reports
@@ -54,3 +62,7 @@ class Reach:
             return model.say(self._home.group(group).config_file, config, settings, group, words)
 
         return await asyncio.to_thread(say)
+
+    async def pair(self, person: str | None) -> str:
+        made = await self._people.pair({"person": person})
+        return f"Send {made['code']} to me in a direct message from your other account, within ten minutes."

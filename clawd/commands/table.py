@@ -3,6 +3,7 @@ durable. Words of later rooms are known and say so."""
 
 from __future__ import annotations
 
+from clawd.errors import UsageError
 from clawd.intake import Command, CommandContext, Done
 from clawd.ledger import ends, groups, questions, turns
 from clawd.ledger.db import Row, Transaction
@@ -59,6 +60,24 @@ async def _usage(context: CommandContext, row: Row, rest: str) -> str:
     return await context.usage(row["grp"], row["session"])
 
 
+def _approve(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    return Done(*context.decide(tx, row, "approve", rest))
+
+
+def _deny(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    return Done(*context.decide(tx, row, "deny", rest))
+
+
+async def _pair(context: CommandContext, row: Row, rest: str) -> str:
+    if rest:
+        raise UsageError("A code does nothing here. Send it in a direct message, from the account to be paired.")
+    if Role(row["role"]) is not Role.OWNER:
+        raise UsageError("Only the owner makes codes.")
+    if not row["direct"]:
+        raise UsageError("Say it to me in a direct message: whoever has the code can become you.")
+    return await context.pair(row["name"])
+
+
 def _later(word: str) -> Command:
     return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
 
@@ -75,5 +94,8 @@ COMMANDS: dict[str, Command] = {
         _model,
     ),
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
-    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills", "approve", "deny", "pair")},
+    "pair": Command("pair another account of yours", Role.MEMBER, lambda *_: Done(""), _pair),
+    "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve),
+    "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny),
+    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills")},
 }

@@ -14,7 +14,6 @@ from clawd.resources import shipped
 _PEOPLE = """\
 schema = 1
 
-# Not read yet: it is for channels other than the terminal, which come later.
 # Who may speak, and from where. Whoever sits at this machine's terminal as its user is the owner: they need
 # no entry. Everybody else is nobody until an entry says otherwise, or `clawd pair` made one:
 #

@@ -3,13 +3,17 @@ written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from clawd.config.load import parse_group, toml_value
 from clawd.errors import ConfigError, UsageError
 from clawd.files import write_atomic
+
+_ALONE = threading.Lock()  # two edits at once would lose one of them
+_NONE: Mapping[str, Sequence[Any]] = {}
 
 
 def set_value(path: Path, key: str, value: str) -> None:
@@ -27,8 +31,14 @@ def set_value(path: Path, key: str, value: str) -> None:
         change(path, {key: value})  # `name = 7` was meant as text
 
 
-def change(path: Path, values: Mapping[str, Any]) -> None:
-    """Set all of these keys in one write, or take them out where the value is None. Raises the same, and OSError."""
+def change(path: Path, values: Mapping[str, Any], more: Mapping[str, Sequence[Any]] = _NONE) -> None:
+    """Set all of these keys in one write, or take them out where the value is None; `more` is added to lists. Raises
+    the same, and OSError."""
+    with _ALONE:
+        _change(path, values, more)
+
+
+def _change(path: Path, values: Mapping[str, Any], more: Mapping[str, Sequence[Any]]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -40,6 +50,10 @@ def change(path: Path, values: Mapping[str, Any]) -> None:
             _set(document, key, value)
         except TOMLKitError as error:
             raise UsageError(f"{key!r} cannot be set: {error}") from error
+    for key, items in more.items():
+        if key not in document:
+            _set(document, key, [])
+        document[key].extend(items)
     changed = tomlkit.dumps(document)
     parse_group(changed)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600

@@ -15,7 +15,7 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, ConfigError
 
-_Stamp = tuple[int, ...] | None
+Stamp = tuple[int, ...] | None
 
 
 class LiveConfig:
@@ -23,24 +23,24 @@ class LiveConfig:
 
     def __init__(self, home: Home, environment: Mapping[str, str]) -> None:
         self._home, self._environment = home, environment
-        self._stamp = _stamp(home.config_file)
+        self._stamp = stamp(home.config_file)
         self.current: Config = load_config(home, environment)
         self._files: dict[str, Path] = {}  # a turn asks for it often
-        self._groups: dict[str, tuple[_Stamp, GroupConfig]] = {}
+        self._groups: dict[str, tuple[Stamp, GroupConfig]] = {}
         self._effective: dict[str, tuple[Config, GroupConfig, Effective]] = {}
         self.problems: dict[str, ClawdError] = {}
         """What is wrong now, by file: `doctor` and the owner are told. Empty when all is well."""
 
     def changed(self) -> bool:
         """Whether `config.toml` was touched since it was last read: one `stat`."""
-        return _stamp(self._home.config_file) != self._stamp
+        return stamp(self._home.config_file) != self._stamp
 
     def reload(self) -> list[str]:
         """Read `config.toml` again; gives the keys that changed, as "model.engine: offline → scripted".
 
         Raises ConfigError or NotFound; the running config stays then.
         """
-        self._stamp = _stamp(self._home.config_file)
+        self._stamp = stamp(self._home.config_file)
         try:
             fresh = load_config(self._home, self._environment)
         except ClawdError as error:
@@ -55,8 +55,8 @@ class LiveConfig:
         """The group's own config, read again when its file changed. After a bad edit the last good one, with
         the error in `problems`; raises ConfigError when there never was a good one."""
         path = self._files.get(folder) or self._files.setdefault(folder, self._home.group(folder).config_file)
-        stamp, known = _stamp(path), self._groups.get(folder)
-        if known is not None and known[0] == stamp:
+        seen, known = stamp(path), self._groups.get(folder)
+        if known is not None and known[0] == seen:
             return known[1]
         name = f"groups/{folder}/group.toml"
         try:
@@ -68,7 +68,7 @@ class LiveConfig:
             fresh = known[1]
         else:
             self.problems.pop(name, None)
-        self._groups[folder] = (stamp, fresh)
+        self._groups[folder] = (seen, fresh)
         return fresh
 
     def problem_of(self, folder: str) -> ClawdError | None:
@@ -102,6 +102,16 @@ class LiveConfig:
         except ConfigError:
             return GroupConfig().followups
 
+    def shared(self, folder: str) -> tuple[GroupConfig, str]:
+        """What holds in a group's shared chats, and the word that calls us there; the default, but no answer without a
+        mention, where its file cannot be read."""
+        claw = self.current.claw
+        try:
+            settings = self.for_group(folder)
+        except ConfigError:
+            return GroupConfig(answer="mention"), claw.trigger or claw.name
+        return settings.group, settings.trigger or claw.name
+
     def wall_seconds(self, folder: str) -> float:
         """How long a turn may take; leases are watched where the group's file cannot be read, too."""
         try:
@@ -118,7 +128,8 @@ class LiveConfig:
         return known[2]
 
 
-def _stamp(path: Path) -> _Stamp:
+def stamp(path: Path) -> Stamp:
+    """What is another one whenever the file was changed, or is another file; None where there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -25,6 +25,8 @@ from clawd.config.values import check_zone as check_zone
 from clawd.model import EngineName
 
 SCHEMA = 1
+STALE_HOURS = 24.0
+Hours = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Claw(Table):
@@ -59,6 +61,8 @@ class SandboxTable(Table):
     """Bytes that a group's `work/` may hold."""
     work_files: Positive = 100_000
     """Files that a group's `work/` may hold."""
+    inbox: Size = 1 << 30
+    """Bytes that a group's `inbox/` may hold: files that came with messages."""
     tmp_exec: bool = False
     """Docker: programs may be started from /tmp, which pip and npm need to build packages."""
     packages: list[Package] = []
@@ -108,6 +112,8 @@ class Telegram(Table):
     """The bot's token, by reference."""
     api_base: str = "https://api.telegram.org"
     """The address before `/bot<token>/`."""
+    stale_hours: Hours = STALE_HOURS
+    """A message that is older when it comes is not answered; 0: each is."""
     poll_s: Annotated[int, Field(ge=1, le=50)] = 25
     """Seconds that Telegram may keep a question for news open."""
 
@@ -121,6 +127,10 @@ class Slack(Table):
     """The app's token for Socket Mode, by reference."""
     api_base: str = "https://slack.com"
     """The address before `/api/`."""
+    stale_hours: Hours = STALE_HOURS
+    """A message that is older when it comes is not answered; 0: each is."""
+    ping_s: Annotated[float, Field(gt=0, le=60)] = 5
+    """Seconds between two pings. After four without an answer it connects anew."""
 
 
 class Discord(Table):
@@ -132,6 +142,8 @@ class Discord(Table):
     """The API's address, used as it stands."""
     gateway_url: str | None = None
     """The gateway's address; without it the one that the API names."""
+    stale_hours: Hours = STALE_HOURS
+    """A message that is older when it comes is not answered; 0: each is."""
 
 
 class Channels(Table):
@@ -156,6 +168,11 @@ class Channels(Table):
     def settings(self, name: str) -> dict[str, Any]:
         """A channel's table with its secrets revealed. Raises ConfigError."""
         return {key: revealed(value) for key, value in self._table(name).items()}
+
+    def stale_hours(self, name: str) -> float:
+        """How old a message may be that is answered; one of a package's own table may be anything."""
+        hours = self._table(name).get("stale_hours", STALE_HOURS) if hasattr(self, name) else STALE_HOURS
+        return float(hours) if isinstance(hours, int | float) and hours >= 0 else STALE_HOURS
 
     def _table(self, name: str) -> dict[str, Any]:
         return dict(getattr(self, name))
@@ -221,7 +238,10 @@ class Price(Table):
 
 class Speech(Table):
     service: str | None = None
-    """The `[services]` entry that turns voice notes into text."""
+    """The `[services]` entry that turns voice notes into text. The daemon itself sends them there: it is the only thing
+    that the host calls."""
+    model: str = "whisper-1"
+    """The model that the service is asked for."""
 
 
 class Retention(Table):

@@ -145,6 +145,7 @@ class Conversation:
                 texts=(text_of(params, "text"),),
                 at=datetime.now(UTC),
                 session=self._own_session,
+                direct=True,
                 choice=self._choice,
             )
         )

@@ -276,6 +276,9 @@ class Outbox:
             try:
                 with anyio.fail_after(SEND_S):
                     found = await adapter.find(await self._message(row, adapter.limits))
+            except Unsure as error:
+                log.info("%s cannot tell whether delivery %s arrived: %s", key[0], row["id"], error)
+                tells = False
             except Exception as error:
                 log.info("%s cannot say whether delivery %s arrived: %s", key[0], row["id"], error)
                 return self._refused(key, chat, error) if isinstance(error, NotSent) else chat.again()

@@ -130,6 +130,12 @@ def grants(config: Config, effective: Effective, group: str, chosen: frozenset[s
     return Grants(granted, frozenset(known), group, others)
 
 
+def own_call(name: str, service: Service) -> Grants:
+    """What the daemon itself may use for a call of its own: this service, by the same rules."""
+    granted = _granted(name, service, service.credential, Role.OWNER, model=False)
+    return Grants({name: granted}, frozenset([name]))
+
+
 def _needed(service: Service, *, model: bool) -> Role:
     """Who may use a service whose grant does not say it."""
     reading = set(service.methods) <= _READING and not service.websocket

@@ -3,35 +3,41 @@ are in the transaction that sends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from clawd.approvals.chats import is_barred
 from clawd.channel import ChannelLimits
 from clawd.errors import UsageError
 from clawd.ledger import deliveries, turns
 from clawd.ledger.db import Transaction
-from clawd.ledger.deliveries import Address
+from clawd.ledger.deliveries import Address, address_of, binding_of
 from clawd.model import DeliveryKind
 from clawd.trust import Role
 
-
-def binding_of(address: Address) -> str:
-    """A chat as `bindings` in `group.toml` names it: `telegram:-100123`, `slack:T012/C345`."""
-    account = f"{address.account}/" if address.account else ""
-    return f"{address.channel}:{account}{address.chat}"
+_REFUSED = {"denied": "the owner said no to it", "expired": "the owner was asked and did not answer"}
 
 
-def address_of(binding: str) -> Address:
-    """The chat that a binding names."""
-    channel, _, rest = binding.partition(":")
-    account, _, chat = rest.rpartition("/")
-    return Address(channel, account, chat, "")
+class Asked(Protocol):
+    @property
+    def fresh(self) -> bool: ...
+    @property
+    def state(self) -> str: ...
 
 
-def destination(to: str, own: Address, bindings: Sequence[str], authority: Role, taint: float) -> Address:
-    """Where a send to `to` goes; empty: to the turn's own chat. Raises UsageError with what is missing."""
+class Asks(Protocol):
+    """What sends need of the approvals."""
+
+    def ask_in(self, tx: Transaction, kind: str, effect: Mapping[str, Any], *, turn: int | None) -> Asked:
+        """Ask the owner, unless this was asked already. Raises UsageError."""
+        ...
+
+
+def destination(to: str, own: Address, bindings: Sequence[str], authority: Role, taint: float) -> tuple[Address, str]:
+    """Where a send to `to` goes, empty: to the turn's own chat; and what the turn is short of to send there by itself,
+    empty where it may. Raises UsageError for what is no binding."""
     if to in ("", binding_of(own)):
-        return own
+        return own, ""
     if to not in bindings:
         others = ", ".join(each for each in bindings if each != binding_of(own)) or "no other chat"
         raise UsageError(f"{to!r} is no binding of this group; it has {others}")
@@ -40,33 +46,45 @@ def destination(to: str, own: Address, bindings: Sequence[str], authority: Role,
         missing.append(f"this turn acts for {authority}, and that needs the owner")
     if taint < 1:
         missing.append(f"text from outside has reached this turn (its trust is {taint:g}, and that needs 1)")
-    if missing:
-        raise UsageError(f"nothing was sent to {to}: {'; '.join(missing)}. Say it here instead")
-    return address_of(to)
+    return address_of(to), "; ".join(missing)
 
 
 class Sends:
-    """Puts what tools of a turn send into the outbox. Implements `host.tools.Enqueue`. `limits` gives those of a
-    channel that is there, `bindings` are the group's."""
+    """Puts what tools of a turn send into the outbox, or before the owner. Implements `host.tools.Enqueue`. `limits`
+    gives those of a channel that is there, `bindings` are the group's."""
 
     def __init__(
-        self, turn: int, limits: Callable[[str], ChannelLimits | None], bindings: Sequence[str], now: str
+        self,
+        turn: int,
+        limits: Callable[[str], ChannelLimits | None],
+        bindings: Sequence[str],
+        ask: Asks,
+        now: str,
     ) -> None:
-        self._turn, self._limits, self._bindings, self._now = turn, limits, bindings, now
+        self._turn, self._limits, self._bindings, self._ask, self._now = turn, limits, bindings, ask, now
 
     def __call__(
         self, tx: Transaction, effect_id: int, /, *, kind: DeliveryKind, text: str, to: str = "", **what: Any
-    ) -> None:
+    ) -> dict[str, Any] | None:
         row = turns.get(tx, self._turn)
         own = Address.of(row)
-        address = destination(to, own, self._bindings, Role(row["authority"]), row["taint"])
+        address, missing = destination(to, own, self._bindings, Role(row["authority"]), row["taint"])
         limits = self._limits(address.channel)
         if limits is None:
             raise UsageError(f"the channel {address.channel} is not there")
+        if not limits.buttons:
+            what.pop("buttons", None)
         if kind == "reaction" and not limits.reactions:
             raise UsageError(f"{address.channel} has no reactions; say it in words")
         if address != own:
             text = f"From {binding_of(own)}:\n{text}".rstrip()
+            file = {name: what.get(name) for name in ("blob", "name")}
+            message = {"group": row["grp"], "session": row["session"], "source": binding_of(own), "to": to,
+                       "kind": kind, "text": text, **file}  # fmt: skip
+            if is_barred(tx, row["grp"], to):
+                raise UsageError(f"nothing was sent: the owner has not said yes to {to} yet. Say it here instead")
+            if missing:
+                return self._asked(tx, to, message, missing)
         deliveries.enqueue(
             tx,
             address,
@@ -79,3 +97,13 @@ class Sends:
             text=text,
             **what,
         )
+        return None
+
+    def _asked(self, tx: Transaction, to: str, message: dict[str, Any], missing: str) -> dict[str, Any]:
+        """What the agent is told of a send that the owner is asked about. Raises UsageError where they said no, or
+        cannot be asked."""
+        asked = self._ask.ask_in(tx, "send", message, turn=self._turn)
+        if asked.state in _REFUSED:
+            raise UsageError(f"nothing was sent to {to}: {_REFUSED[asked.state]}. Say it here instead")
+        who = "the owner is asked" if asked.fresh else "the owner was asked already"
+        return {"waits": f"nothing was sent to {to} yet: {missing}. So {who}; what becomes of it comes as a message"}

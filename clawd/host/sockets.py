@@ -21,12 +21,13 @@ from clawd.turns.run import Run
 if TYPE_CHECKING:
     from clawd.gateway.caller import Caller
     from clawd.gateway.gateway import Gateway
+    from clawd.host.sends import Asks
 
 
 class Sockets:
     """`open` serves a run from here on; `on_second_hello` hears of a run whose runner is played by another. `caller`
-    is a run as the gateway sees it. `limits` are those of a channel that is there, `bindings` a group's; `asked` hears
-    when an effect is durable, which may be a question."""
+    is a run as the gateway sees it. `limits` are those of a channel that is there, `bindings` a group's; `asks` has the
+    owner asked about a send; `asked` hears when an effect is durable, which may be a question."""
 
     def __init__(
         self,
@@ -35,13 +36,14 @@ class Sockets:
         blobs: Path,
         limits: Callable[[str], ChannelLimits | None],
         bindings: Callable[[str], Sequence[str]],
+        asks: Asks,
         asked: Callable[[], None],
         on_second_hello: Callable[[Run], None],
         caller: Callable[[Run], Caller],
         gateway: Callable[[], Awaitable[Gateway]],
     ) -> None:
         self._counter, self._clock, self._blobs = counter, clock, blobs
-        self._limits, self._bindings, self._asked = limits, bindings, asked
+        self._limits, self._bindings, self._asks, self._asked = limits, bindings, asks, asked
         self._on_second_hello = on_second_hello
         self._caller, self._gateway = caller, gateway
 
@@ -52,7 +54,7 @@ class Sockets:
 
         def context(lease: Lease) -> Any:
             now, bindings = rfc3339(self._clock.now()), self._bindings(run.group)
-            enqueue = sends.Sends(lease.turn, self._limits, bindings, now)
+            enqueue = sends.Sends(lease.turn, self._limits, bindings, self._asks, now)
             return tools.ToolContext(lease, run.spec.work, Blobs(self._blobs), enqueue, self._clock, self._asked)
 
         async with server.HostServer(

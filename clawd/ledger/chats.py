@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clawd.ledger.db import Row, Transaction
+from clawd.model import Incoming
 
 
 def keep(tx: Transaction, channel: str, cursor: str, now: str) -> None:
@@ -19,6 +20,28 @@ def keep(tx: Transaction, channel: str, cursor: str, now: str) -> None:
 def cursor(tx: Transaction, channel: str) -> str | None:
     row = tx.one("SELECT value FROM cursor WHERE channel = ?", channel)
     return row["value"] if row else None
+
+
+def met(tx: Transaction, incoming: Incoming, person: str | None, now: str) -> None:
+    """Somebody who may speak spoke in this chat just now. `person`: whose it is, if it is direct."""
+    tx.execute(
+        "INSERT INTO chat (channel, account, chat, direct, title, person, sender, seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (channel, account, chat) DO UPDATE SET direct = excluded.direct, title = excluded.title,"
+        " person = excluded.person, sender = excluded.sender, seen = excluded.seen",
+        incoming.channel,
+        incoming.account,
+        incoming.chat,
+        incoming.direct,
+        incoming.title,
+        person if incoming.direct else None,
+        incoming.sender if incoming.direct else None,
+        now,
+    )
+
+
+def direct_of(tx: Transaction, person: str) -> list[Row]:
+    """The direct chats of a person that we know, the newest first."""
+    return tx.all("SELECT * FROM chat WHERE direct = 1 AND person = ? ORDER BY seen DESC", person)
 
 
 def direct(tx: Transaction, channel: str | None = None) -> list[Row]:

@@ -39,6 +39,19 @@ class Address:
         return cls(row["channel"], row["account"], row["chat"], row["thread"])
 
 
+def binding_of(address: Address) -> str:
+    """A chat as `bindings` in `group.toml` names it: `telegram:-100123`, `slack:T012/C345`."""
+    account = f"{address.account}/" if address.account else ""
+    return f"{address.channel}:{account}{address.chat}"
+
+
+def address_of(binding: str) -> Address:
+    """The chat that a binding names."""
+    channel, _, rest = binding.partition(":")
+    account, _, chat = rest.rpartition("/")
+    return Address(channel, account, chat, "")
+
+
 def enqueue(
     tx: Transaction,
     to: Address,

@@ -7,13 +7,14 @@ is to be said into the outbox, all in one transaction.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from clawd.channel import ChannelLimits
 from clawd.errors import ClawdError, NotFound
 from clawd.ids import is_job
-from clawd.ledger import deliveries, groups, steering
+from clawd.ledger import changes, deliveries, groups, steering
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, step_count
@@ -165,6 +166,27 @@ def stop_waiting(tx: Transaction, session: str, now: str, role: Role = Role.OWNE
     return [stopped(tx, row["id"], now).turn for row in _stoppable(tx, session, role, "queued", "held")]
 
 
+def stop_of(tx: Transaction, senders: Sequence[str], now: str) -> tuple[list[int], list[int]]:
+    """Who may not speak any more: every turn that is only for messages of theirs is asked to stop, or stopped where it
+    waits, and what of theirs was not taken yet is withdrawn. Gives the live turns and those that waited."""
+    marks = ", ".join("?" * len(senders))
+    rows = tx.all(
+        "SELECT t.id, t.state FROM turn t WHERE t.recorded_at IS NULL AND t.state IN ('claimed', 'queued', 'held')"
+        " AND EXISTS (SELECT 1 FROM turn_wake tw WHERE tw.turn = t.id) AND NOT EXISTS (SELECT 1 FROM turn_wake tw"
+        " JOIN wake w ON w.id = tw.wake LEFT JOIN inbound i ON i.seq = w.inbound WHERE tw.turn = t.id"
+        f" AND (i.sender IS NULL OR i.sender NOT IN ({marks}))) ORDER BY t.id",
+        *senders,
+    )
+    live = [row["id"] for row in rows if row["state"] == "claimed"]
+    for turn in live:
+        tx.execute("UPDATE turn SET stop_requested = 1 WHERE id = ? AND stop_requested = 0", turn)
+    waiting = [stopped(tx, row["id"], now).turn for row in rows if row["state"] != "claimed"]
+    untaken = f"SELECT seq FROM inbound WHERE state = 'held' AND turn IS NULL AND sender IN ({marks})"
+    for row in tx.all(untaken, *senders):
+        tx.move("inbound", row["seq"], "withdraw", reason="its sender may not speak any more")
+    return live, waiting
+
+
 def _stoppable(tx: Transaction, session: str, role: Role, *states: str) -> list[Row]:
     """Nobody ends what those with more rights have begun."""
     return [row for row in of_conversation(tx, session, *states) if at_least(role, Role(row["authority"]))]
@@ -280,6 +302,7 @@ def _first_message(tx: Transaction, turn: int) -> int:
 
 
 def _close_wakes(tx: Transaction, turn: int, event: str, reason: str | None = None) -> None:
+    changes.let_go(tx, turn)
     for wake in tx.all("SELECT w.id FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?", turn):
         tx.move("wake", wake["id"], "close")
     for inbound in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):

@@ -21,6 +21,8 @@ SPARE_PAGES = 256  # free pages that the file keeps, at least
 
 # States in which a message is at its end.
 _ENDED = frozenset({"recorded", "stopped", "withdrawn", "stale", "failed"})
+_WAITING = frozenset({"open", "approved", "executing"})  # states in which an approval is not at its end
+_STANDING = frozenset({"group", "bind"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def notices(tx: Transaction, terms: Terms, after: int) -> int | None:
         alone = row["turn"] is None and row["inbound"] is None
         if alone and terms.are_over(row["made"], forgotten) and not _is_awaited(row, terms):
             if forgotten:
+                tx.execute("UPDATE approval SET delivery = NULL WHERE delivery = ?", row["id"])
                 tx.execute("DELETE FROM delivery WHERE id = ?", row["id"])
             else:
                 tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE id = ?", row["id"])
@@ -125,7 +128,22 @@ def _paid(tx: Transaction, table: str, terms: Terms, after: int) -> int | None:
     return _last(rows, "id")
 
 
-EVERY: tuple[Slice, ...] = (turns, messages, notices, runs, money, raises)
+def approvals(tx: Transaction, terms: Terms, after: int) -> int | None:
+    """What the owner was asked. A yes to a chat is a standing one: it loses its words alone."""
+    rows = tx.all("SELECT id, kind, state, made, words FROM approval WHERE id > ? ORDER BY id LIMIT ?", after, SLICE)
+    for row in rows:
+        if row["state"] in _WAITING or not terms.are_over(row["made"], not row["words"]):
+            continue
+        if row["words"]:
+            tx.execute("UPDATE approval SET words = '', result = NULL, delivery = NULL WHERE id = ?", row["id"])
+            if row["kind"] not in _STANDING:
+                tx.execute("UPDATE approval SET effect = '{}' WHERE id = ?", row["id"])
+        elif row["kind"] not in _STANDING or row["state"] != "done":
+            tx.execute("DELETE FROM approval WHERE id = ?", row["id"])
+    return _last(rows, "id")
+
+
+EVERY: tuple[Slice, ...] = (turns, messages, approvals, notices, runs, money, raises)
 
 
 def shrink(tx: Transaction) -> bool:
@@ -168,7 +186,12 @@ def _last(rows: list[Row], key: str) -> int | None:
 def _is_over(tx: Transaction, terms: Terms, turn: int) -> bool:
     """Whether every message of a turn is at its end, and nothing that it said or asked waits."""
     states = [row["state"] for row in tx.all("SELECT state FROM inbound WHERE turn = ?", turn)]
-    asks = tx.one("SELECT 1 FROM question WHERE turn = ? AND state = 'open'", turn)
+    asks = tx.one(
+        "SELECT 1 FROM question WHERE turn = ? AND state = 'open' UNION ALL"
+        f" SELECT 1 FROM approval WHERE turn = ? AND state IN {tuple(sorted(_WAITING))}",
+        turn,
+        turn,
+    )
     return asks is None and _ENDED.issuperset(states) and _is_said(tx, terms, "turn", turn)
 
 
@@ -190,6 +213,7 @@ def _drop_turn(tx: Transaction, turn: int) -> None:
     for row in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):
         _drop_message(tx, row["seq"])
     wakes = tx.all("SELECT wake FROM turn_wake WHERE turn = ?", turn)
+    tx.execute("UPDATE approval SET turn = NULL WHERE turn = ?", turn)
     for table in ("turn_wake", "delivery", "effect", "step", "question", "job"):
         tx.execute(f"DELETE FROM {table} WHERE turn = ?", turn)
     for row in wakes:

@@ -116,6 +116,13 @@ def open_session(tx: Transaction, base: str, group: str, now: str) -> SessionRow
     return known
 
 
+def own_base(tx: Transaction, base: str, group: str) -> str:
+    """The plain id for a group's conversation: `base`, or where another group has had it, as an id belongs to one group
+    for ever, one of its own."""
+    known = session(tx, base)
+    return base if known is None or known.group == group else f"{base}@{group}"
+
+
 def job_session(tx: Transaction, job: int, group: str, now: str) -> str:
     """The session of a job: a row without a file. Raises NotFound when there is no such group."""
     get(tx, group)

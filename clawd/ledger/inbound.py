@@ -1,4 +1,8 @@
-"""Accepting messages: one transaction makes the message, its wake and its turn, or finds that they were there."""
+"""Accepting messages: one transaction makes the message, its wake and its turn, or finds that they were there.
+
+What cannot have its turn yet is `held` (`ledger.held`); edits and deletions of what was accepted are in
+`ledger.changes`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from dataclasses import asdict, dataclass
 
 from clawd.channel import ChannelLimits
 from clawd.clock import rfc3339
-from clawd.ledger import deliveries, questions, turns
+from clawd.ledger import deliveries, held, questions, turns
 from clawd.ledger.db import Row, Transaction
+from clawd.ledger.moves import inbound_events
 from clawd.model import Incoming, Part
 from clawd.trust import TRUST, Role, lowest, origin_of
 
@@ -31,17 +36,11 @@ class Accepted:
 
 
 def known(tx: Transaction, incoming: Incoming) -> Accepted | None:
-    """The same message, if it came before."""
+    """The same message, if it came before: in whatever thread, and whether or not it was taken for a command."""
     row = tx.one(
-        "SELECT seq, state, session, turn FROM inbound WHERE channel = ? AND account = ? AND chat = ? AND thread = ?"
-        " AND kind = ? AND platform_id = ? AND rev = ?",
-        incoming.channel,
-        incoming.account,
-        incoming.chat,
-        incoming.thread,
-        incoming.kind,
-        incoming.platform_id,
-        incoming.rev,
+        "SELECT seq, state, session, turn FROM inbound WHERE channel = ? AND account = ? AND chat = ?"
+        " AND platform_id = ? AND rev = ? AND replace(kind, 'command', 'message') = replace(?, 'command', 'message')",
+        *(incoming.channel, incoming.account, incoming.chat, incoming.platform_id, incoming.rev, incoming.kind),
     )
     return Accepted(row["seq"], row["state"], row["session"], row["turn"], fresh=False) if row else None
 
@@ -56,11 +55,35 @@ def accept(
     parts: Sequence[Part],
     now: str,
     held: str | None = None,
+    person: str | None = None,
 ) -> Accepted:
     """Make a message durable, with the turn that will answer it unless it is a command or held."""
     if old := known(tx, incoming):
         return old
-    seq = tx.insert(
+    seq = insert(tx, incoming, group=group, session=session, role=role, parts=parts, now=now, person=person)
+    if incoming.kind == "command":
+        return Accepted(seq, "received", session, None)
+    if held:
+        tx.move("inbound", seq, "hold", reason=held)
+        return Accepted(seq, "held", session, None)
+    return enqueue(tx, [seq], now, incoming.choice if role is Role.OWNER else {})
+
+
+def insert(
+    tx: Transaction,
+    incoming: Incoming,
+    *,
+    group: str,
+    session: str,
+    role: Role,
+    parts: Sequence[Part],
+    now: str,
+    person: str | None = None,
+) -> int:
+    """The row of what was received, and nothing else."""
+    if role is not Role.OWNER or not incoming.direct:
+        tx.execute("UPDATE grp SET others = 1 WHERE name = ? AND NOT others", group)
+    return tx.insert(
         "inbound",
         channel=incoming.channel,
         account=incoming.account,
@@ -77,25 +100,45 @@ def accept(
         grp=group,
         session=session,
         state="received",
+        name=person,
+        direct=incoming.direct,
+        reply_to=incoming.reply_to,
+        album=incoming.album,
+        target=incoming.target,
+        value=incoming.value or None,
+        attachments=json.dumps([asdict(each) for each in incoming.attachments]) if incoming.attachments else None,
     )
-    if role is not Role.OWNER:
-        tx.execute("UPDATE grp SET others = 1 WHERE name = ?", group)
-    if incoming.kind == "command":
-        return Accepted(seq, "received", session, None)
-    if held:
-        tx.move("inbound", seq, "hold", reason=held)
-        return Accepted(seq, "held", session, None)
-    return enqueue(tx, seq, now, incoming.choice if role is Role.OWNER else {})
 
 
-def enqueue(tx: Transaction, seq: int, now: str, choice: Mapping[str, str] = _NO_CHOICE) -> Accepted:
-    """Give a received message its wake and its turn, with what was chosen for that alone."""
-    row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
-    assert row is not None
-    wake = add_wake(tx, row, questions.answered(tx, row))
-    acting = tx.one("SELECT authority, trust FROM wake WHERE id = ?", wake)
-    assert acting is not None
-    role, trust = Role(acting["authority"]), acting["trust"]
+def is_ours(tx: Transaction, incoming: Incoming) -> bool:
+    """Whether a message replies to one of ours."""
+    return incoming.reply_to is not None and _sent(tx, incoming, incoming.reply_to) is not None
+
+
+def is_ours_to_press(tx: Transaction, incoming: Incoming) -> bool:
+    """Whether a button is on the very message on which we put it."""
+    row = _sent(tx, incoming, incoming.target or "")
+    return row is not None and incoming.value in [value for _, value in json.loads(row["buttons"] or "[]")]
+
+
+def _sent(tx: Transaction, incoming: Incoming, platform_id: str) -> Row | None:
+    return tx.one(
+        "SELECT * FROM delivery WHERE channel = ? AND account = ? AND chat = ? AND platform_id = ?"
+        " ORDER BY buttons IS NULL, id DESC LIMIT 1",
+        *(incoming.channel, incoming.account, incoming.chat, platform_id),
+    )
+
+
+def enqueue(tx: Transaction, seqs: Sequence[int], now: str, choice: Mapping[str, str] = _NO_CHOICE) -> Accepted:
+    """Give received messages their wakes and one turn, with what was chosen for that alone; and with them what was only
+    listened to in their chat before."""
+    rows = [get(tx, seq) for seq in seqs]
+    row = rows[-1]
+    wakes = [add_wake(tx, line, kind="line") for line in held.take_lines(tx, row, now)]
+    wakes += [add_wake(tx, each, questions.answered(tx, each)) for each in rows]
+    acting = [tx.one("SELECT authority, trust, inbound FROM wake WHERE id = ?", wake) for wake in wakes]
+    role = lowest(Role(each["authority"]) for each in acting if each)
+    trust = min(each["trust"] for each in acting if each)
     last = tx.one(
         "SELECT COUNT(*) AS n, MAX(id) AS id FROM turn WHERE session = ? AND recorded_at IS NULL"
         " AND state IN ('queued', 'held')",
@@ -112,17 +155,24 @@ def enqueue(tx: Transaction, seq: int, now: str, choice: Mapping[str, str] = _NO
             tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE id = ?", trust, turn)
     if not merged:
         turn = turns.queue(tx, row, role, trust, now, choice=chosen)
-    tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
-    tx.execute("UPDATE inbound SET turn = ? WHERE seq = ?", turn, seq)
-    return Accepted(seq, "received", row["session"], turn, merged=merged)
+    for wake, each in zip(wakes, acting, strict=True):
+        tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", turn, wake)
+        tx.execute("UPDATE inbound SET turn = ? WHERE seq = ?", turn, each["inbound"] if each else None)
+    return Accepted(row["seq"], "received", row["session"], turn, merged=merged)
 
 
-def add_wake(tx: Transaction, row: Row, answer: questions.Answer | None = None) -> int:
+def get(tx: Transaction, seq: int) -> Row:
+    row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
+    assert row is not None, f"message {seq} does not exist"
+    return row
+
+
+def add_wake(tx: Transaction, row: Row, answer: questions.Answer | None = None, kind: str = "message") -> int:
     """The wake of a message, which may be the `answer` to a question: then it acts for nobody above the turn that
     asked, whose words it brings back."""
     role, trust = Role(row["role"]), _trust(row)
     if answer is None:
-        what: dict[str, object] = {"kind": "message", "authority": role, "trust": trust}
+        what: dict[str, object] = {"kind": kind, "authority": role, "trust": trust}
     else:
         parts = [answer.part, *json.loads(row["parts"])]
         what = {"kind": "answer", "authority": lowest([role, answer.authority]), "trust": min(trust, answer.taint)}
@@ -139,18 +189,12 @@ def _trust(row: Row) -> float:
     return min((TRUST[part["origin"]] for part in json.loads(row["parts"])), default=0.2)
 
 
-def release(tx: Transaction, seq: int, now: str) -> Accepted | None:
-    """A message that was held for its sender's rate is taken now."""
-    row = tx.one("SELECT state FROM inbound WHERE seq = ?", seq)
-    if row is None or row["state"] != "held":
-        return None
-    tx.move("inbound", seq, "release", reason=None)
-    return enqueue(tx, seq, now)
-
-
-def held_for_rate(tx: Transaction) -> list[Row]:
-    """Every message that waits for its sender's rate, oldest first."""
-    return tx.all("SELECT seq, sender, grp FROM inbound WHERE state = 'held' AND reason = 'rate' ORDER BY seq")
+def release(tx: Transaction, seqs: Sequence[int], now: str) -> Accepted | None:
+    """Messages that were held are taken now, those that still are, in one turn."""
+    waiting = [seq for seq in seqs if get(tx, seq)["state"] == "held"]
+    for seq in waiting:
+        tx.move("inbound", seq, "release", reason=None)
+    return enqueue(tx, waiting, now) if waiting else None
 
 
 def open_commands(tx: Transaction) -> list[int]:
@@ -168,6 +212,10 @@ def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: Chan
     if row["state"] != "received":
         return []
     tx.move("inbound", seq, "answer")
+    if not reply:  # what was pressed shows itself what became of it
+        for event in inbound_events("answered", (), recorded=True):
+            tx.move("inbound", seq, event)
+        return []
     return deliveries.enqueue(
         tx,
         deliveries.Address.of(row),
@@ -177,7 +225,29 @@ def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: Chan
         now=now,
         limits=limits,
         inbound=seq,
+        reply_to=None if row["direct"] or row["kind"] != "command" else row["platform_id"],
     )
+
+
+def choose(tx: Transaction, row: Row, now: str) -> Accepted | str | None:
+    """A button `answer:<question>:<n>` was pressed: its choice answers the question as if it had been typed. Gives what
+    is told where that is too late or not for whoever pressed it, None for a button of no question here."""
+    _, question, n = row["value"].split(":")
+    asked = tx.one(
+        "SELECT q.* FROM question q JOIN delivery d ON d.turn = q.turn WHERE q.id = ? AND d.platform_id = ?"
+        " AND d.channel = ? AND d.account = ? AND d.chat = ?",
+        *(int(question), row["target"], row["channel"], row["account"], row["chat"]),
+    )
+    if asked is None:
+        return None
+    if asked["state"] != "open":
+        return f"That question is {asked['state']} already."
+    part = Part("typed", origin_of(Role(row["role"])), json.loads(asked["choices"])[int(n) - 1])
+    said = json.dumps([asdict(part)], ensure_ascii=False)
+    tx.execute("UPDATE inbound SET parts = ?, session = ? WHERE seq = ?", said, asked["session"], row["seq"])
+    if questions.answered(tx, get(tx, row["seq"])) is None:
+        return "That question is for somebody with more rights."
+    return enqueue(tx, [row["seq"]], now)
 
 
 def target(tx: Transaction, turn: int, wake: int = 0) -> str | None:

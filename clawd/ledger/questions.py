@@ -15,7 +15,7 @@ from typing import Any
 from clawd.clock import moment_of, rfc3339
 from clawd.ledger import turns
 from clawd.ledger.db import Row, Transaction
-from clawd.model import Part
+from clawd.model import Incoming, Part
 from clawd.trust import Origin, Role, at_least
 
 _NUMBER = re.compile(r"[#(]?0*(\d{1,3})[.):]?")
@@ -33,11 +33,11 @@ class Answer:
     taint: float
 
 
-def ask(tx: Transaction, turn: int, text: str, choices: list[str], note: str, expires: datetime) -> int:
-    """Open a turn's question. A session has one: gives how many earlier ones were withdrawn."""
+def ask(tx: Transaction, turn: int, text: str, choices: list[str], note: str, expires: datetime) -> tuple[int, int]:
+    """Open a turn's question. A session has one: gives its id, and how many earlier ones were withdrawn."""
     row = turns.get(tx, turn)
     earlier = withdraw(tx, row["session"])
-    tx.insert(
+    id = tx.insert(
         "question",
         turn=turn,
         grp=row["grp"],
@@ -48,7 +48,7 @@ def ask(tx: Transaction, turn: int, text: str, choices: list[str], note: str, ex
         state="open",
         expires=rfc3339(expires),
     )
-    return earlier
+    return id, earlier
 
 
 def withdraw(tx: Transaction, session: str) -> int:
@@ -82,6 +82,17 @@ def answered(tx: Transaction, message: Row) -> Answer | None:
         return None
     told = "What follows is the answer." if at is None else f"The answer is choice {at + 1}, {_quoted(choices[at])}."
     return Answer(row["id"], _reminder(row, told), Role(row["authority"]), row["taint"])
+
+
+def is_choice(tx: Transaction, session: str, incoming: Incoming, role: Role) -> bool:
+    """Whether what somebody says in a chat is one of the choices of the question that is open there."""
+    row = tx.one(
+        f"{_JOINED} AND q.session = ? AND t.channel = ? AND t.account = ? AND t.chat = ?",
+        *(session, incoming.channel, incoming.account, incoming.chat),
+    )
+    if row is None or not at_least(role, Role(row["authority"])):
+        return False
+    return chosen(json.loads(row["choices"]), "\n".join(incoming.texts)) is not None
 
 
 def chosen(choices: list[str], said: str) -> int | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from clawd.channel import NOTICE
 from clawd.errors import UsageError
 from clawd.ids import is_job
-from clawd.ledger import deliveries, groups, inbound
+from clawd.ledger import deliveries, groups, held, inbound
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.trust import Role
 
@@ -35,6 +35,7 @@ TABLES = (
     "delivery",
     "run",
     "question",
+    "approval",
     "reservation",
     "budget_raise",
 )
@@ -321,6 +322,10 @@ def _settle(tx: Transaction, now: str, found: Salvaged) -> None:
     tx.execute("UPDATE inbound SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("DELETE FROM question WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("UPDATE question SET wake = NULL WHERE wake NOT IN (SELECT id FROM wake)")
+    tx.execute("UPDATE approval SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
+    tx.execute("UPDATE approval SET delivery = NULL WHERE delivery NOT IN (SELECT id FROM delivery)")
+    why = "the ledger was damaged before it was surely done"  # it may have been, and nothing is done twice
+    tx.execute("UPDATE approval SET state = 'failed', result = ? WHERE state IN ('approved', 'executing')", why)
 
 
 def _settle_waiting(tx: Transaction, turn: int, now: str, found: Salvaged) -> None:
@@ -351,7 +356,7 @@ def _say_again(tx: Transaction, turn: Row, now: str) -> None:
 def _settle_message(tx: Transaction, row: Row, now: str, found: Salvaged) -> None:
     """A message that was not at its end: it waits for its turn, or for a new one if that was lost unanswered."""
     seq, number = row["seq"], row["turn"]
-    if number is None and (row["kind"] == "command" or row["reason"] == "rate"):
+    if number is None and (row["kind"] != "message" or row["reason"] in held.REASONS):
         return
     turn = tx.one("SELECT state FROM turn WHERE id = ? AND state <> 'joined'", number)
     if turn is not None and turn["state"] != "queued":
@@ -371,7 +376,7 @@ def _settle_message(tx: Transaction, row: Row, now: str, found: Salvaged) -> Non
         tx.execute("DELETE FROM turn_wake WHERE wake IN (SELECT id FROM wake WHERE inbound = ?)", seq)
         tx.execute("DELETE FROM wake WHERE inbound = ?", seq)
         groups.open_session(tx, row["session"], row["grp"], now)
-        inbound.enqueue(tx, seq, now)
+        inbound.enqueue(tx, [seq], now)
     elif tx.execute("UPDATE wake SET state = 'pending' WHERE inbound = ?", seq).rowcount == 0:
         tx.execute("INSERT INTO turn_wake (turn, wake) VALUES (?, ?)", number, inbound.add_wake(tx, row))
     else:

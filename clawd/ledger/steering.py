@@ -19,12 +19,14 @@ from clawd.trust import Role, lowest
 STOPPED = {1: "stopped", 2: "stopped to answer a newer message"}
 NEWER = 2
 INTERRUPTED = "Stopped to answer your newer message."
-_SPOKEN = "'message', 'answer'"  # kinds of wakes that a person said; any other one is no word to a turn at work
+# Kinds of wakes that a person said; any other one is no word to a turn at work.
+_SPOKEN = "'message', 'line', 'answer'"
 
 
 def followups(tx: Transaction, live: Row) -> list[dict[str, Any]]:
     """The wakes that a live turn may take in, in their order, as `turns.wakes` gives them: said to its session in the
-    same chat, by the role that its own wakes have, for the same engine. None once it is to stop."""
+    same chat, by the role that its own wakes have, for the same engine; and edits of what it answers. None once it is
+    to stop."""
     if live["state"] != "claimed" or live["stop_requested"]:
         return []
     return [turns.shown_as(row) for row in _waiting(tx, live)]
@@ -36,9 +38,11 @@ def _waiting(tx: Transaction, live: Row) -> list[Row]:
         " AND t.choice IS ? AND (t.channel, t.account, t.chat, t.thread) = (?, ?, ?, ?)"
         f" AND w.state = 'pending' AND w.kind IN ({_SPOKEN}) AND NOT EXISTS ("
         "  SELECT 1 FROM turn_wake mine JOIN wake own ON own.id = mine.wake"
-        "  WHERE mine.turn = ? AND own.authority <> w.authority)"
-        " ORDER BY w.id",
-        *(live[name] for name in ("session", "choice", "channel", "account", "chat", "thread", "id")),
+        "  WHERE mine.turn IN (?, t.id) AND own.authority <> w.authority)"  # none of a turn that acts for several
+        " UNION ALL"
+        f" {turns.WAKES} WHERE tw.turn = ? AND w.state = 'pending' AND w.kind = 'edit'"
+        " ORDER BY 1",
+        *(live[name] for name in ("session", "choice", "channel", "account", "chat", "thread", "id", "id")),
     )
 
 
@@ -76,13 +80,15 @@ def leave(tx: Transaction, live: Row, shown: Collection[int] | None, now: str) -
     """At its answer: the turn's wakes that the model was never shown, by `shown` or any step, wait again, in a new
     turn, which is given. An answer answers something: where nothing was shown, all was."""
     own = tx.all(
-        "SELECT w.* FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ? ORDER BY w.id", live["id"]
+        "SELECT w.* FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+        " WHERE tw.turn = ? AND w.kind <> 'edit' ORDER BY w.id",
+        live["id"],
     )
     seen = set(shown if shown is not None else [row["id"] for row in own])
     for step in tx.all("SELECT shown FROM step WHERE turn = ? AND n >= ?", live["id"], live["base_steps"]):
         seen.update(json.loads(step["shown"]))
     left = [row for row in own if row["id"] not in seen]
-    if not left or len(left) == len(own):
+    if len(left) == len(own) or all(row["kind"] == "line" for row in left):  # no line is answered for itself
         return None
     authority, taint = lowest(Role(row["authority"]) for row in left), min(row["trust"] for row in left)
     turn = turns.queue(tx, live, authority, taint, now, choice=live["choice"])

@@ -157,7 +157,7 @@ def claim(
     ):
         tx.move("wake", wake["id"], "take")
         if wake["inbound"] is not None:
-            tx.move("inbound", wake["inbound"], "claim")
+            tx.move("inbound", wake["inbound"], "claim", turn=row["id"])
     tx.move("run", run, "take")
     more = next_claimable(tx, group) is not None
     return _claimed(tx, row, authority, taint, more)
@@ -182,7 +182,8 @@ def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None
 
 
 WAKES = (
-    "SELECT w.*, tw.turn, tw.joined, i.parts, i.sender, i.at FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
+    "SELECT w.*, tw.turn, tw.joined, i.parts, COALESCE(i.name, i.sender) AS sender, i.at"
+    " FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
     " JOIN turn t ON t.id = tw.turn LEFT JOIN inbound i ON i.seq = w.inbound"
 )
 

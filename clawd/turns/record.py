@@ -6,7 +6,9 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from clawd.clock import Clock, moment_of, rfc3339
 from clawd.config.home import Home
 from clawd.context.fence import voices
 from clawd.ids import is_job
-from clawd.ledger import deliveries, ends, steering, turns
+from clawd.ledger import changes, deliveries, ends, steering, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.locks import KeyedLocks
 from clawd.model import Block
@@ -125,7 +127,7 @@ class Recorder:
         self._home, self._ledger, self._clock, self._signals = home, ledger, clock, signals
         self._tasks, self._jobs, self._then = tasks, jobs, then
         self._locks = KeyedLocks()
-        self._failures = True  # since before the start, perhaps
+        self._notes = True  # since before the start, perhaps
 
     def soon(self, turn: int, redo: bool = False) -> None:
         """Record a turn beside everything else; `then` is told its group when that is done."""
@@ -148,8 +150,8 @@ class Recorder:
         self._signals.emit(News("turn", row["grp"], row["session"], {"turn": turn, "state": "recorded"}))
         if more:
             self._then(row["grp"])
-        if self._failures:
-            await self.note_failures()
+        if self._notes:
+            await self.add_notes()
 
     async def record(self, turn: int, *, redo: bool) -> tuple[Row, bool]:
         """Append the turn's blocks durably, then say so in the ledger; gives the turn, and whether its group has
@@ -188,29 +190,55 @@ class Recorder:
         return self._home.group(place["folder"]).sessions / f"{place['stem']}.md"
 
     def failed(self) -> None:
-        """A delivery failed for good: its conversation is to have a note of it."""
-        self._failures = True  # its turn may still have to be recorded first
-        self._tasks.start_soon(self.note_failures)
+        """A delivery failed for good, or a message was changed when its turn was over: its conversation is to have a
+        note of it."""
+        self._notes = True  # its turn may still have to be recorded first
+        self._tasks.start_soon(self.add_notes)
 
-    async def note_failures(self) -> None:
-        """Append a System block for every delivery that failed, once; those of turns that are not recorded yet wait."""
+    async def add_notes(self) -> None:
+        """Append a block for every delivery that failed, and every edit and deletion that came too late, once; those of
+        turns that are not recorded yet wait."""
 
-        def read(tx: Transaction) -> list[tuple[Row, Row, Path]]:
-            found = []
-            for row in deliveries.failures_to_note(tx):
-                turn = turns.get(tx, row["turn"])
-                found.append((row, turn, self._file(tx, turn["session"])))
-            return found
+        def read(tx: Transaction) -> list[_Note]:
+            failures = [_failure(row, turns.get(tx, row["turn"])) for row in deliveries.failures_to_note(tx)]
+            late = [_change(row, said, turns.get(tx, said["turn"])) for row, said in changes.to_note(tx)]
+            return [replace(note, path=self._file(tx, note.turn["session"])) for note in failures + late]
 
-        self._failures = False
-        for row, turn, path in await self._ledger.do(read):
-            text = f"[this could not be delivered to {row['channel']}:{row['chat']}: {row['error']}]"
-            block = Block("system", text, _moment(turn["ended_at"]), meta={"note": f"delivery {row['id']}"})
+        self._notes = False
+        for note in await self._ledger.do(read):
             try:
-                async with self._locks.hold(turn["session"]):
-                    file = SessionFile(path, turn["session"])
-                    await anyio.to_thread.run_sync(file.append, [block], turn["id"], True)
-                    await self._ledger.do(lambda tx, id=row["id"]: deliveries.noted(tx, id))  # type: ignore[misc]
+                async with self._locks.hold(note.turn["session"]):
+                    file = SessionFile(note.path, note.turn["session"])
+                    await anyio.to_thread.run_sync(file.append, [note.block], note.turn["id"], True)
+                    await self._ledger.do(note.noted)
             except Exception:  # this conversation's note waits for the next occasion
-                log.exception("the failure of delivery %s cannot be noted", row["id"])
-                self._failures = True
+                log.exception("%s cannot be noted", note.block.meta["note"])
+                self._notes = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """A block that is added to a turn later; `noted` says in the ledger that it was."""
+
+    turn: Row
+    block: Block
+    noted: Callable[[Transaction], None]
+    path: Path = Path()
+
+
+def _failure(row: Row, turn: Row) -> _Note:
+    text = f"[this could not be delivered to {row['channel']}:{row['chat']}: {row['error']}]"
+    block = Block("system", text, _moment(turn["ended_at"]), meta={"note": f"delivery {row['id']}"})
+    return _Note(turn, block, partial(deliveries.noted, delivery=row["id"]))
+
+
+def _change(row: Row, said: Row, turn: Row) -> _Note:
+    """What somebody wrote anew is theirs, and no word of ours."""
+    note, noted, at = {"note": f"{row['kind']} {row['seq']}"}, partial(changes.settled, seq=row["seq"]), row["at"]
+    if row["kind"] == "delete":
+        text = f"[a message of {said['at']} was deleted by whoever sent it]"
+        return _Note(turn, Block("system", text, _moment(at), meta=note), noted)
+    wake = {"kind": "edit", "sender": row["name"] or row["sender"], "role": row["role"], "at": at}
+    blocks = _said({**wake, "parts": json.loads(row["parts"])})
+    head = f"[instead of a message of {said['at']}]\n"
+    return _Note(turn, replace(blocks[0], content=head + blocks[0].content, meta=blocks[0].meta | note), noted)

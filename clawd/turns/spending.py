@@ -1,6 +1,6 @@
 """Groups whose budget is spent: their turns wait, are told why once, and go on when the call that was refused would be
 let through: at the next day or month, when a limit is raised or edited, or when calls under way took less than was
-reserved. Nothing is asked of anybody meanwhile, and nothing of the group is started only to be refused.
+reserved. The owner is asked once whether they raise it; nothing of the group is started only to be refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class _Held:
 
 
 class Spending:
-    """`wake` has a group go on. One timer, while anything is held."""
+    """`wake` has a group go on; `ask`, set by whoever can, asks the owner once whether to raise what is spent. One
+    timer, while anything is held."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Spending:
     ) -> None:
         self._ledger, self._clock, self._signals, self._tasks = ledger, clock, signals, tasks
         self.books, self._deliver, self._wake = books, deliver, wake
+        self.ask: Callable[[str, BudgetSpent], None] = lambda group, spent: None
         self._held: dict[str, _Held] = {}
         self._news = anyio.Event()
         self._waiting = False
@@ -70,6 +72,7 @@ class Spending:
             log.warning("group %s is held: %s", group, spent.message)
             self._keep(group, spent)
         self._tasks.start_soon(self._held_just_now, group)
+        self.ask(group, spent)
 
     async def _held_just_now(self, group: str) -> None:
         await self._look()  # what stood in its way may have ended before it did
@@ -79,6 +82,7 @@ class Spending:
         """After a restart, of a group that has held turns: whether its budget still holds them."""
         if (spent := await self._stopped(group)) is not None:
             self._keep(group, spent)
+            self.ask(group, spent)
         return spent is not None
 
     async def stops(self, group: str) -> bool:

@@ -37,9 +37,9 @@ class Call:
 class BudgetSpent(ClawdError):
     """A call would pass a limit. It is open again at `opens`, at the latest."""
 
-    def __init__(self, message: str, call: Call, opens: datetime, *, hint: str) -> None:
+    def __init__(self, message: str, call: Call, limit: Limit, *, hint: str) -> None:
         super().__init__(message, hint=hint)
-        self.call, self.opens = call, opens
+        self.call, self.limit, self.opens = call, limit, limit.opens
 
 
 class PriceUnknown(ClawdError):
@@ -111,7 +111,7 @@ def decide(limits: Iterable[Limit], call: Call, nanos: int | None) -> BudgetSpen
     if not passed:
         return None
     limit = max(passed, key=lambda each: each.opens)
-    return BudgetSpent(_sentence(limit, needs[limit.unit]), call, limit.opens, hint=_way_out(limit))
+    return BudgetSpent(_sentence(limit, needs[limit.unit]), call, limit, hint=_way_out(limit))
 
 
 def _sentence(limit: Limit, needed: int) -> str:

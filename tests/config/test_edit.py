@@ -86,3 +86,15 @@ def test_several_keys_are_one_write_and_none_takes_a_key_out(file: Path) -> None
 def test_a_missing_file_is_made(tmp_path: Path) -> None:
     set_value(tmp_path / "group.toml", "model.engine", "scripted")
     assert (tmp_path / "group.toml").read_text() == 'schema = 1\n\n[model]\nengine = "scripted"\n'
+
+
+def test_a_list_grows_with_its_comments_kept(file: Path) -> None:
+    change(file, {}, {"bindings": ["telegram:7"]})
+    assert parse_group(file.read_text()).bindings == ["telegram:7"] and file.read_text().startswith("# mine\n")
+    file.write_text('bindings = [\n  "telegram:7",  # home\n]\n[model]\n')
+    change(file, {}, {"bindings": ["slack:T012/C345", "discord:5"]})
+    assert parse_group(file.read_text()).bindings == ["telegram:7", "slack:T012/C345", "discord:5"]
+    assert "# home" in file.read_text()
+    with pytest.raises(ConfigError):
+        change(file, {}, {"bindings": ["nonsense"]})
+    assert "nonsense" not in file.read_text()

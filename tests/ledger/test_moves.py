@@ -10,7 +10,7 @@ from clawd.ledger import moves
 ENDS = {
     "inbound": {"recorded", "withdrawn", "stale", "stopped"},
     "wake": {"closed", "dropped"},
-    "turn": {"answered", "stopped", "failed", "joined"},
+    "turn": {"answered", "stopped", "failed", "joined", "withdrawn"},
     "delivery": {"sent", "failed", "cancelled"},
     "run": {"gone"},
     "reservation": {"settled", "released", "assumed"},

@@ -35,7 +35,7 @@ def ask(
 def put(desk: Desk, turn: int, choices: list[str] = COLOURS, hours: float = 24) -> int:
     assert MOMENT is not None
     expires = MOMENT + timedelta(hours=hours)
-    return desk.ledger.tx(lambda tx: questions.ask(tx, turn, 'Which "colour"?', choices, "the door", expires))
+    return desk.ledger.tx(lambda tx: questions.ask(tx, turn, 'Which "colour"?', choices, "the door", expires))[1]
 
 
 def wake_of(desk: Desk, turn: int | None) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_only_its_own_conversation_answers_and_a_held_message_does_when_it_is_ta
     assert states(desk) == ["open"]
     held = desk.accept("2", held="rate")
     assert states(desk) == ["open"]
-    released = desk.ledger.tx(lambda tx: inbound.release(tx, held.seq, NOW))
+    released = desk.ledger.tx(lambda tx: inbound.release(tx, [held.seq], NOW))
     assert released is not None and wake_of(desk, released.turn)["kind"] == "answer"
 
 

@@ -272,7 +272,7 @@ async def test_a_record_that_fails_to_note_a_failure_still_lets_the_next_turn_go
         async def fail() -> None:
             raise OSError("the session file is a directory")
 
-        monkeypatch.setattr(ground.recorder, "note_failures", fail)
+        monkeypatch.setattr(ground.recorder, "add_notes", fail)
         ground.recorder._failures = True
         await ground.recorded(await ground.accept(), await ground.accept())
         ground.failures.clear()

@@ -4,7 +4,7 @@ inside the ledger's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
 from clawd.files import Blobs
-from clawd.model import DeliveryKind
+from clawd.model import Button, DeliveryKind
 from clawd.turns.desk import Lease
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ Act = Callable[["Transaction", int], dict[str, Any]]
 
 class Enqueue(Protocol):
     """Put a row into the outbox, in the transaction of the effect that asks for it: of the turn's own chat, or with
-    `to` of another binding of its group. Raises UsageError where the turn may not, or the channel cannot."""
+    `to` of another binding of its group. Where the channel has no buttons they are left out. Gives what the agent is
+    told where the owner is asked first, and nothing is sent yet. Raises UsageError where the turn may not, or the
+    channel cannot."""
 
     def __call__(
         self,
@@ -41,7 +43,8 @@ class Enqueue(Protocol):
         to: str = "",
         target: str | None = None,
         whole: str | None = None,
-    ) -> None: ...
+        buttons: Sequence[Button] = (),
+    ) -> dict[str, Any] | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawd.errors import UsageError
 from clawd.host.tools import Act, ToolContext
 from clawd.ledger import questions
+from clawd.model import Button
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
@@ -53,8 +54,9 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
     expires = context.clock.now() + timedelta(hours=arguments.expires_hours)
 
     def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        earlier = questions.ask(tx, context.lease.turn, question, choices, arguments.note, expires)
-        context.enqueue(tx, effect_id, kind="text", text=put(question, choices, bool(earlier)))
+        id, earlier = questions.ask(tx, context.lease.turn, question, choices, arguments.note, expires)
+        buttons = [Button(choice, f"answer:{id}:{n}") for n, choice in enumerate(choices, 1)]
+        context.enqueue(tx, effect_id, kind="text", text=put(question, choices, bool(earlier)), buttons=buttons)
         withdrawn = {"withdrawn": "your earlier question"} if earlier else {}
         return {"asked": "end your turn now; the answer comes as a message", **withdrawn}
 

@@ -65,7 +65,7 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
 
     def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
         text, to = arguments.caption, arguments.to
-        context.enqueue(tx, effect_id, kind="file", text=text, blob=blob, name=name, to=to)
-        return {"queued": "file", "name": name, "bytes": size}
+        waits = context.enqueue(tx, effect_id, kind="file", text=text, blob=blob, name=name, to=to)
+        return waits or {"queued": "file", "name": name, "bytes": size}
 
     return act

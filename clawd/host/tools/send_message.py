@@ -21,8 +21,8 @@ DESCRIPTION = "Send a message to this chat now, before your answer."
 DECLARED = ("text",)
 HELP = (
     "Your answer itself needs no tool. `to` sends to another chat of this group instead, named as its bindings are"
-    " (telegram:-100123): only for the owner, in a turn that nothing from outside has reached. The message says where"
-    " it came from. A turn has 20 sends."
+    " (telegram:-100123). The message says where it came from. Unless this turn is the owner's and nothing from outside"
+    " has reached it, they are asked first: `waits`, and what becomes of it comes as a message. A turn has 20 sends."
 )
 
 
@@ -46,7 +46,7 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
             whole = await to_thread.run_sync(context.blobs.add, arguments.text.encode())
 
     def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        context.enqueue(tx, effect_id, kind="text", text=arguments.text, to=arguments.to, whole=whole)
-        return {"queued": "message"}
+        waits = context.enqueue(tx, effect_id, kind="text", text=arguments.text, to=arguments.to, whole=whole)
+        return waits or {"queued": "message"}
 
     return act

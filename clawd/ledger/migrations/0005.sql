@@ -13,7 +13,8 @@ CREATE TABLE chat (
     direct INTEGER NOT NULL,
     title TEXT NOT NULL,
     person TEXT,                              -- of a direct chat: whose, by people.toml
-    seen TEXT NOT NULL,                       -- the day on which somebody spoke there last
+    sender TEXT,                              -- of a direct chat: whose, by their account
+    seen TEXT NOT NULL,                       -- when somebody spoke there last
     PRIMARY KEY (channel, account, chat)
 ) STRICT, WITHOUT ROWID;
 
@@ -42,7 +43,9 @@ CREATE INDEX delivery_platform ON delivery (channel, account, chat, platform_id)
 
 CREATE TABLE approval (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
+    number INTEGER NOT NULL UNIQUE,           -- what people call it: nobody can guess it
     kind TEXT NOT NULL,
+    subject TEXT NOT NULL,                    -- what it is about: nobody is asked the same thing twice
     effect TEXT NOT NULL,                     -- canonical JSON: what will be done
     hash TEXT NOT NULL,                       -- sha256 of it, with what it rests on
     words TEXT NOT NULL,                      -- what the person was shown
@@ -56,6 +59,8 @@ CREATE TABLE approval (
     expires TEXT NOT NULL,
     made TEXT NOT NULL,
     decided TEXT,                             -- when, and how: "2026-12-01T… by button", "… on the command line"
+    decider TEXT,                             -- who decided, by people.toml; NULL for whoever reaches the host
     result TEXT
 ) STRICT;
 CREATE INDEX approval_open ON approval (kind) WHERE state IN ('open', 'approved', 'executing');
+CREATE INDEX approval_subject ON approval (kind, subject);

@@ -1,4 +1,4 @@
-"""The timer of questions: it sleeps until the next one ends, and hears of a new one."""
+"""The timer of what ends by itself, shown with questions: it sleeps until the next one ends, and hears of a new one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pytest
 from clawd.clock import SystemClock
 from clawd.ledger import questions, turns
 from clawd.ledger.db import Ledger, Transaction
-from clawd.turns.questions import Questions
+from clawd.ledger.deadlines import Deadlines
 from tests.ledger.conftest import NOW, Desk
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def running(ledger: Ledger) -> AsyncIterator[tuple[Questions, list[str]]]:
+async def running(ledger: Ledger) -> AsyncIterator[tuple[Deadlines[str], list[str]]]:
     woken: list[str] = []
-    timer = Questions(ledger, SystemClock(), woken.append)
+    timer = Deadlines(ledger, SystemClock(), questions.expire, woken.append)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(timer.run)
         yield timer, woken

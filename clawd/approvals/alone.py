@@ -1,0 +1,40 @@
+"""Approvals for a command that holds the home's lock: they are decided, and executed at the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from clawd.approvals.approvals import Approvals
+from clawd.approvals.send import Send
+from clawd.channel import NOTICE
+from clawd.clock import Clock
+from clawd.config.home import Home
+from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.deliveries import Address
+
+
+def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
+    """What an agent asked for can be told to it; nothing is asked or begun."""
+    kinds = {Send.name: Send(home, lambda channel: None, _nothing)}
+    return Approvals(
+        ledger, clock, _nothing, kinds, _Nobody(), limits=lambda channel: NOTICE, deliver=_nothing, wake=_nothing,
+        blobs=home.blobs,
+    )  # fmt: skip
+
+
+def _nothing(*arguments: Any, **named: Any) -> None:
+    pass
+
+
+class _Nobody:
+    """Nobody is asked here."""
+
+    def where(self, tx: Transaction, but_not: str | None = None) -> tuple[str, Address]:
+        raise AssertionError
+
+    def names(self) -> Sequence[str]:
+        return ()
+
+    def name_of(self, channel: str, sender: str) -> str | None:
+        return None

@@ -1,0 +1,239 @@
+"""Who is let in, and what a chat may hear: a stranger as a member, a chat as a group of its own, a shared chat of a
+group that has private sessions.
+
+The yes to a chat stands for as long as its row, which is never forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clawd.approvals.kind import Kind, Words
+from clawd.approvals.words import named
+from clawd.config.begin import ensure_group
+from clawd.config.home import Home
+from clawd.config.load import load_group
+from clawd.files import walk_beneath
+from clawd.ledger import approvals, groups
+from clawd.ledger.db import Transaction
+from clawd.ledger.deliveries import address_of
+from clawd.people.bindings import Bindings
+from clawd.people.roster import LiveRoster, paired
+from clawd.trust import Role
+
+
+class _NewGroup(Kind):
+    """A chat becomes a group of its own. `binding` of an effect is the chat, `group` a name that is free."""
+
+    edits = True
+
+    def __init__(self, home: Home, bindings: Bindings) -> None:
+        self._home, self._bindings = home, bindings
+
+    def rests_on(self, tx: Transaction, effect: Any) -> Any:
+        return {"bound": self._bindings.read().of(effect.binding), "group": self._is_there(tx, effect.group)}
+
+    def refuse(self, tx: Transaction, effect: Any) -> str | None:
+        if bound := self._bindings.read().of(effect.binding):
+            return f"{effect.binding} belongs to the group {bound[0]} already"
+        return f"there is a group {effect.group} already" if self._is_there(tx, effect.group) else None
+
+    def edit(self, effect: Any) -> None:
+        self._bindings.make(effect.group, effect.binding, getattr(effect, "shared", False))
+        ensure_group(self._home, effect.group)
+
+    def execute(self, tx: Transaction, effect: Any, now: str) -> str:
+        groups.add(tx, effect.group, now)
+        return f"{effect.binding} is the group {effect.group} now"
+
+    def _is_there(self, tx: Transaction, group: str) -> bool:
+        return groups.find(tx, group) is not None or self._home.group(group).root.exists()
+
+
+@dataclass(frozen=True, slots=True)
+class LetIn:
+    """`name` is the person's in people.toml, `called` what they call themselves."""
+
+    account: str
+    name: str
+    role: str
+    binding: str
+    group: str
+    called: str
+
+
+class Person(_NewGroup):
+    """A stranger is let in as a member; their direct chat becomes a group of its own."""
+
+    name, Effect = "person", LetIn
+
+    def __init__(self, home: Home, bindings: Bindings, roster: LiveRoster) -> None:
+        super().__init__(home, bindings)
+        self._roster = roster
+
+    def subject(self, effect: LetIn) -> str:
+        return effect.account
+
+    def words(self, tx: Transaction, effect: LetIn) -> Words:
+        return Words(
+            f"let {named(effect.called)} speak with me, as a member",
+            [
+                f"Their account is {effect.account}; what they call themselves is anybody's choice.",
+                f"Here they will be {effect.name}, in a group of their own, {effect.group}; it sees nothing of others.",
+            ],
+        )
+
+    def rests_on(self, tx: Transaction, effect: LetIn) -> Any:
+        person = self._roster.read().by_account(effect.account)
+        return {**super().rests_on(tx, effect), "person": person and person.name}
+
+    def refuse(self, tx: Transaction, effect: LetIn) -> str | None:
+        roster = self._roster.read()
+        if roster.problem is not None:
+            return f"nobody can be let in: {roster.problem}"
+        if (known := roster.by_account(effect.account)) is not None:
+            return f"{effect.account} is {known.name} already"
+        if roster.named(effect.name) is not None:
+            return f"there is a person {effect.name} already"
+        if effect.role != Role.MEMBER:
+            return "a stranger can be let in as a member alone"
+        return super().refuse(tx, effect)
+
+    def edit(self, effect: LetIn) -> None:
+        super().edit(effect)
+        self._roster.write(lambda people: paired(people, effect.name, "member", effect.account))
+
+    def execute(self, tx: Transaction, effect: LetIn, now: str) -> str:
+        super().execute(tx, effect, now)
+        return f"{effect.name} ({effect.account}) may speak with me, in the group {effect.group}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroup:
+    """`title` is what its platform calls the chat, `person` who spoke there, by people.toml."""
+
+    binding: str
+    group: str
+    shared: bool
+    title: str
+    person: str
+
+
+class Group(_NewGroup):
+    """A chat that is not bound becomes a group of its own."""
+
+    name, Effect = "group", NewGroup
+
+    def subject(self, effect: NewGroup) -> str:
+        return effect.binding
+
+    def words(self, tx: Transaction, effect: NewGroup) -> Words:
+        where = f"the shared chat {named(effect.title)}" if effect.shared else f"a chat with {effect.person} alone"
+        lines = [
+            f"{effect.person} spoke to me there.",
+            f"It becomes a group of its own, {effect.group}; it sees nothing of others.",
+        ]
+        if effect.shared:
+            lines.append("Whoever is there reads what I say; I answer the people that I know, when they mention me.")
+        return Words(f"work in {where} ({effect.binding})", lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A chat that is in a group's bindings, or is to be."""
+
+    group: str
+    binding: str
+    title: str
+
+
+class Bind(Kind):
+    """A shared chat is heard in a group that has private sessions."""
+
+    name, Effect, edits = "bind", Shared, True
+
+    def __init__(self, home: Home, bindings: Bindings) -> None:
+        self._home, self._bindings = home, bindings
+
+    def subject(self, effect: Shared) -> str:
+        return f"{effect.group} {effect.binding}"
+
+    def words(self, tx: Transaction, effect: Shared) -> Words:
+        seen = self.rests_on(tx, effect)
+        lines = [*(f"session {each}" for each in seen["sessions"]), *(f"memory/{each}" for each in seen["memory"])]
+        return Words(
+            f"work in the shared chat {named(effect.title)} ({effect.binding}) as the group {effect.group}",
+            [
+                "Whoever is there can come to know what was private in that group so far.",
+                f"user_profile.md is {'sent there, too' if seen['profile'] else 'not sent there'}.",
+            ],
+            "What becomes visible:",
+            "\n".join(lines),
+        )
+
+    def rests_on(self, tx: Transaction, effect: Shared) -> Any:
+        """What becomes visible."""
+        memory = sorted(name for name, _ in walk_beneath(self._home.group(effect.group).memory))
+        profile = load_group(self._home, effect.group).share_profile
+        return {"sessions": private_sessions(tx, effect.group, effect.binding), "memory": memory, "profile": profile}
+
+    def refuse(self, tx: Transaction, effect: Shared) -> str | None:
+        others = [group for group in self._bindings.read().of(effect.binding) if group != effect.group]
+        if others:
+            return f"{effect.binding} belongs to the group {others[0]}"
+        return None if groups.find(tx, effect.group) else f"there is no group {effect.group}"
+
+    def edit(self, effect: Shared) -> None:
+        self._bindings.bind(effect.group, effect.binding)
+
+    def execute(self, tx: Transaction, effect: Shared, now: str) -> str:
+        return f"I work in {effect.binding} as the group {effect.group} now"
+
+
+def private_sessions(tx: Transaction, group: str, binding: str) -> list[str]:
+    """Conversations of a group that are not known to be of a shared chat, nor of this one."""
+    rows = tx.all("SELECT DISTINCT base FROM session WHERE grp = ? AND stem <> '' AND turns > 0 ORDER BY base", group)
+    bases = [row["base"] for row in rows]
+    return [base for base in bases if not _is_of(base, group, binding) and not _is_shared(tx, base, group)]
+
+
+def _is_of(base: str, group: str, binding: str) -> bool:
+    """Whether a conversation is of this chat, or of a thread of it."""
+    base = base.removesuffix(f"@{group}")
+    return base == binding or base.startswith(f"{binding}:")
+
+
+def _is_shared(tx: Transaction, base: str, group: str) -> bool:
+    """Whether a conversation is of a shared chat, or of a thread of one."""
+    chat = base.removesuffix(f"@{group}")
+    while ":" in chat and not chat.startswith("terminal:"):
+        at = address_of(chat)
+        row = tx.one(
+            "SELECT direct FROM chat WHERE channel = ? AND account = ? AND chat = ?", at.channel, at.account, at.chat
+        )
+        if row is not None:
+            return not row["direct"]
+        chat = chat.rpartition(":")[0]
+    return False
+
+
+def must_ask(tx: Transaction, group: str, binding: str) -> bool:
+    """Whether a shared chat that is bound to a group may not be worked in before the owner says yes, because of what
+    was private there. They said so before where the group was made for this chat, or by a `bind`."""
+    made = (
+        "SELECT 1 FROM approval WHERE kind = 'group' AND subject = ? AND state = 'done'"
+        " AND json_extract(effect, '$.group') = ?"
+    )
+    if tx.one(made, binding, group) is not None or approvals.said_yes(tx, "bind", f"{group} {binding}"):
+        return False
+    return bool(private_sessions(tx, group, binding))
+
+
+def is_barred(tx: Transaction, group: str, binding: str) -> bool:
+    """The same, for a chat that is known to be shared."""
+    at = address_of(binding)
+    row = tx.one(
+        "SELECT direct FROM chat WHERE channel = ? AND account = ? AND chat = ?", at.channel, at.account, at.chat
+    )
+    return row is not None and not row["direct"] and must_ask(tx, group, binding)

@@ -1,0 +1,37 @@
+"""Every kind that ships."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clawd.approvals.budget import Budget
+from clawd.approvals.chats import Bind, Group, Person
+from clawd.approvals.kind import Kind
+from clawd.approvals.send import Send
+from clawd.channel import ChannelLimits
+from clawd.clock import Clock
+from clawd.config.home import Home
+from clawd.ledger.deliveries import Address
+from clawd.people.bindings import Bindings
+from clawd.people.roster import LiveRoster
+
+
+def kinds(
+    home: Home,
+    clock: Clock,
+    bindings: Bindings,
+    roster: LiveRoster,
+    *,
+    limits: Callable[[str], ChannelLimits | None],
+    deliver: Callable[[Address], None],
+    raised: Callable[[], None],
+) -> dict[str, Kind]:
+    """`limits` are those of a channel that is there; `raised` is told that a budget was."""
+    every = [
+        Person(home, bindings, roster),
+        Group(home, bindings),
+        Bind(home, bindings),
+        Budget(home, clock, raised),
+        Send(home, limits, deliver),
+    ]
+    return {kind.name: kind for kind in every}

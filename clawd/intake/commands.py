@@ -1,0 +1,80 @@
+"""What chat commands and buttons are to intake: a row of the ledger, carried out once, with a reply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from clawd.ledger.db import Row, Transaction
+from clawd.trust import Role
+
+_WORD = re.compile(r"/([a-z][a-z_]{0,31})(@\S+)?(?:\s+(.*))?", re.DOTALL)
+
+
+class CommandContext(Protocol):
+    """What commands may ask of the daemon."""
+
+    def stopped(self, live: list[int], waiting: list[int]) -> None:
+        """A stop is durable: of live turns, which are told so now, and of turns that waited."""
+        ...
+
+    def state_of(self, group: str) -> str:
+        """One line on the group's sandbox and engine."""
+        ...
+
+    def decide(
+        self, tx: Transaction, row: Row, verdict: Literal["approve", "deny"], which: str
+    ) -> tuple[str, Callable[[], None] | None]:
+        """`/approve` and `/deny` by this message: the reply, and what is to be done once it is durable. Raises
+        ClawdError."""
+        ...
+
+    async def usage(self, group: str, session: str) -> str:
+        """What `/usage` says."""
+        ...
+
+    async def model(self, group: str, words: str) -> str:
+        """What `/model` says, and does. Raises ClawdError."""
+        ...
+
+    async def pair(self, person: str | None) -> str:
+        """What `/pair` says to an owner: a code for another account of theirs. Raises ClawdError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command's reply, and what is to be done once it is durable."""
+
+    reply: str
+    after: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`needs` is the lowest role that may say it."""
+
+    help: str
+    needs: Role
+    run: Callable[[Transaction, CommandContext, Row, str, str], Done]
+    before: Callable[[CommandContext, Row, str], Awaitable[str]] | None = None
+    """What is done outside of the ledger, and may be done twice: its words are the reply, and `run` is not called."""
+
+
+# What a pressed button does: (tx, its row with `value`, now). It was surely put on that very message by us; who
+# may press it is for this to know. None: it is ignored, and nothing of it is kept.
+Press = Callable[[Transaction, Row, str], Done | None]
+
+
+def parse(text: str) -> tuple[str, str] | None:
+    """(word, rest) of a message that is a command, else None. `/etc/passwd` and `/ x` are no commands."""
+    match = _WORD.fullmatch(text.strip())
+    return (match[1], (match[3] or "").strip()) if match else None
+
+
+def names_a_bot(text: str) -> bool:
+    """Whether a command says which bot it is for: `/status@clawd_bot`."""
+    match = _WORD.fullmatch(text.strip())
+    return match is not None and match[2] is not None
