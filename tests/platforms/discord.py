@@ -202,6 +202,7 @@ class Discord(Platform):
 
     def attach(self, name: str, data: bytes) -> dict[str, Any]:
         id = self.snowflake()
+        name = re.sub(r"[^\w.-]", "_", name)
         self.files[id] = name, data
         return {"id": id, "filename": name, "size": len(data), "url": self.link(id), "proxy_url": self.link(id)}
 
