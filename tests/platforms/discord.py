@@ -108,6 +108,9 @@ class Discord(Platform):
     def chats(self) -> Iterator[str]:
         return (channel for channel in self.channels if channel != self.shared)
 
+    def registered(self) -> set[str]:
+        return {each["name"] for each in self.menu}
+
     def thread(self, chat: str, id: str = "") -> str:
         id = id or self.snowflake()
         meta = {"archived": False, "locked": False, "auto_archive_duration": 60, "archive_timestamp": _iso(time.time())}
