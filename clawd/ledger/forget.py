@@ -165,7 +165,7 @@ def blobs(tx: Transaction) -> set[str]:
 
 def forget_message(tx: Transaction, seq: int) -> None:
     """Take the text of a message away, and of what answered it without a turn."""
-    tx.execute("UPDATE inbound SET parts = '[]' WHERE seq = ?", seq)
+    tx.execute("UPDATE inbound SET parts = '[]', attachments = NULL WHERE seq = ?", seq)
     tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE inbound = ?", seq)
 
 

@@ -370,13 +370,22 @@ async def test_a_half_open_connection_is_left(platform: standin.Telegram) -> Non
 
 
 async def test_a_stop_leaves_nothing_though_nobody_answers(platform: standin.Telegram) -> None:
-    async with running(platform, Inbox()) as telegram:
-        await until(lambda: platform.live)
-        platform.freeze()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(telegram.typing, "7", "")
-            await until(lambda: any(each.method == "sendChatAction" for each in platform.calls) or True)
-            tasks.cancel_scope.cancel()
+    ended: list[Exception] = []
+
+    async def send(telegram: Telegram) -> None:
+        try:
+            await telegram.send(outgoing())
+        except (NotSent, Unsure) as error:
+            ended.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        async with running(platform, Inbox()) as telegram:
+            await telegram.send(outgoing("one"))
+            await until(lambda: platform.live)
+            platform.freeze()
+            tasks.start_soon(send, telegram)
+            await until(lambda: [each.method for each in platform.calls].count("sendMessage") == 2)
+        await until(lambda: ended, 10)
     with pytest.raises(NotSent):
         await telegram.send(outgoing())
 
@@ -596,6 +605,7 @@ async def test_chats_that_are_not_there(platform: standin.Telegram) -> None:
         (TimedOut(), httpx.WriteTimeout(""), Unsure),
         (NetworkError(""), httpx.RemoteProtocolError(""), Unsure),
         (TelegramError("Invalid server response"), ValueError(), Unsure),
+        (NetworkError("Unknown error"), RuntimeError("This HTTPXRequest is not initialized!"), NotSent),
         (BadRequest("Message is too long"), None, SendRefused),
     ],
     ids=str,
