@@ -170,7 +170,16 @@ async def test_only_a_shared_chat_has_a_minute(ledger: Ledger, direct: bool) -> 
     put(ledger, "a", "b", "c")
     if direct:
         ledger.tx(
-            lambda tx: tx.execute("INSERT INTO chat VALUES ('platform', '', 'c1', 1, 'Ann', 'ann', '2026-12-01')")
+            lambda tx: tx.insert(
+                "chat",
+                channel="platform",
+                account="",
+                chat="c1",
+                direct=1,
+                title="Ann",
+                person="ann",
+                seen="2026-12-01",
+            )
         )
     platform = Platform(rates=Rates(shared_per_minute=2))
     async with working(ledger, platform):
