@@ -148,13 +148,11 @@ class ChannelInbox:
 
     async def receive(self, incoming: Incoming, cursor: str | None = None) -> Receipt:
         self.heard()
-        receipt = await self._intake.receive(incoming)
-        if cursor is not None:
-            await self.keep(cursor)
+        receipt = await self._intake.receive(incoming, cursor)
         if receipt.message is not None:
             self._part.inbound = rfc3339(self._clock.now())
-        elif receipt.told and incoming.direct and incoming.channel != "terminal":
-            self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line for a stranger")
+        elif receipt.told and incoming.channel != "terminal":  # also in a shared chat: the door knows when to be silent
+            self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line without a row")
         return receipt
 
     async def _answer(self, incoming: Incoming, text: str) -> None:
@@ -170,6 +168,7 @@ class ChannelInbox:
                     kind="notice",
                     text=text,
                     nonce=new_id(),
+                    reply_to=None if incoming.direct else incoming.platform_id,
                 )
             )
         except Exception as error:

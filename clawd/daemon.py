@@ -390,8 +390,9 @@ class Daemon:
         self.questions.look_again()
         self.approvals.look_again()
 
-    def _pressed(self, tx: Transaction, row: Row, now: str) -> Done:
-        return Done(*self.approvals.pressed(tx, row))
+    def _pressed(self, tx: Transaction, row: Row, now: str) -> Done | None:
+        pressed = self.approvals.pressed(tx, row)
+        return Done(*pressed) if pressed is not None else None
 
     def _ask_for_more(self, group: str, spent: BudgetSpent) -> None:
         if (effect := raise_of(spent, self.config.for_group(group), self.clock.now())) is not None:

@@ -16,6 +16,7 @@ from clawd.clock import TurnedClock
 from clawd.errors import ClawdError, UnsafePath, UsageError
 from clawd.files import Blobs
 from clawd.host.tools import ToolContext, ask, built_in, declarations, react, schema, send_file, send_message, tool_help
+from clawd.ledger.deliveries import LONG
 from clawd.turns.desk import Lease
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +70,14 @@ async def test_help_gives_what_the_prompt_leaves_out(context: ToolContext) -> No
 
 async def test_a_message_is_enqueued(context: ToolContext, sent: list[dict[str, Any]]) -> None:
     assert await do(context, send_message, text="hello") == {"queued": "message"}
-    assert sent == [{"effect": 7, "kind": "text", "text": "hello", "to": ""}]
+    assert sent == [{"effect": 7, "kind": "text", "text": "hello", "to": "", "whole": None}]
+
+
+async def test_a_long_message_has_its_whole_as_a_file(context: ToolContext, sent: list[dict[str, Any]]) -> None:
+    text = "Zürich\n" * LONG
+    await do(context, send_message, text=text)
+    [row] = sent
+    assert row["text"] == text and context.blobs.path(row["whole"]).read_text() == text
 
 
 @pytest.mark.parametrize("text", ["", " \n", "x" * (256 * 1024 + 1)])

@@ -553,6 +553,8 @@ def _json(data: Any, status: int = 200, **headers: str) -> web.Response:
 
 def _failed(fault: Fault) -> web.Response:
     if fault.status == 429:
+        if fault.text:  # not Discord's own answer, but what stands before it
+            return web.Response(status=429, text=fault.text, headers={"Retry-After": fault.text})
         after = fault.retry_after or 1.0
         answer = {"message": "You are being rate limited.", "retry_after": after, "global": False}
         return _json(answer, 429, Via="1.1 google", **{"Retry-After": str(after)})

@@ -175,11 +175,8 @@ def test_a_long_answer_comes_whole_in_order(world: World) -> None:
 
 
 def test_a_file_each_way(world: World) -> None:
-    world.answers("read it", Reply("", calls=[("bash", {"command": "cat /group/inbox/* | tr a-z A-Z > out.txt"})]))
-    world.model.queue.clear()
     send = Reply("Here.", calls=[("send_file", {"path": "out.txt"})])
     steps = iter([Reply("", calls=[("bash", {"command": "echo made > out.txt"})]), send, Reply("Sent.")])
-    world.answers("make a file", "?")
     decide = world.model.decide
 
     def turn(request: Recorded) -> Reply | None:
@@ -366,7 +363,7 @@ def _channels(world: World) -> list[dict[str, Any]]:
 def test_a_daemon_that_is_killed_gives_one_answer(world: World, point: str) -> None:
     platform, home = world.platform, world.home
     home.stop()
-    home.start(f"{point}:kill", **platform.env)
+    home.start(f"kill@{point}", **platform.env)
     platform.wait(lambda: platform.live)
     words = f"killed at {point}"
     world.answers(words, f"one answer, {point}")
