@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from clawd.channel import ChannelLimits
 from clawd.errors import LeaseLost
-from clawd.ledger import deliveries, ends, inbound, jobs, runs, steering, turns
+from clawd.ledger import deliveries, ends, inbound, jobs, runs, steering, streams, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.moves import delivery_after_doubt
 from clawd.model import Authority, Final, Lease
@@ -154,6 +154,15 @@ class Messages(RuleBasedStateMachine):
         return shown
 
     @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def stream(self, data: st.DataObject) -> None:
+        """The text of a turn begins to be shown."""
+        turn = data.draw(st.sampled_from(self.leases)).turn
+        row = self.ledger.tx(lambda tx: turns.get(tx, turn))
+        if not row["session"].startswith("job:"):
+            self.ledger.tx(lambda tx: streams.begin(tx, turn, "reply to", NOW, limits=ChannelLimits()))
+
+    @precondition(lambda self: self.leases)
     @rule(data=st.data(), ending=st.sampled_from(["answer", "answer", "answer", "fault", "stop"]))
     def end(self, data: st.DataObject, ending: str) -> None:
         lease = data.draw(st.sampled_from(self.leases))
@@ -208,19 +217,21 @@ class Messages(RuleBasedStateMachine):
         for address in self.ledger.tx(deliveries.waiting_chats)[:1]:
             row = self.ledger.tx(lambda tx, to=address: deliveries.head(tx, to.channel, to.account, to.chat))
             assert row is not None
+            found = self.platform[row["id"]] > 0
             if row["state"] == "sending":
-                self.decide(row["id"], "doubt")
+                self.decide(row["id"], "bounce" if row["edited"] else "doubt")
+            elif row["state"] == "unknown" and row["kind"] == "stream" and not (found and self.tells):
+                self.decide(row["id"], "fail")
             elif row["state"] == "unknown":
-                found = self.platform[row["id"]] > 0
                 decision = delivery_after_doubt(self.tells, found)
                 self.decide(row["id"], decision)
                 if decision == "repeat":
                     self.marked.add(row["id"])
                     self.platform[row["id"]] += 1
             else:
-                self.try_to_send(row["id"], fate)
+                self.try_to_send(row["id"], fate, bool(row["edited"]))
 
-    def try_to_send(self, id: int, fate: str) -> None:
+    def try_to_send(self, id: int, fate: str, edit: bool) -> None:
         self.ledger.tx(lambda tx: tx.move("delivery", id, "send"))
         if fate == "refused":
             self.decide(id, "bounce")
@@ -228,16 +239,17 @@ class Messages(RuleBasedStateMachine):
         if fate == "crash before":
             self.crash()
             return
-        self.platform[id] += 1
+        self.platform[id] = 1 if edit else self.platform[id] + 1  # the same text again changes nothing
         if fate == "sent":
             self.decide(id, "arrive")
         elif fate == "lost answer":
-            self.decide(id, "doubt")
+            self.decide(id, "bounce" if edit else "doubt")
         else:
             self.crash()
 
     def decide(self, id: int, event: str) -> None:
-        self.ledger.tx(lambda tx: deliveries.decide(tx, id, event))
+        platform_id = f"m{id}" if event in ("arrive", "find") else None
+        self.ledger.tx(lambda tx: deliveries.decide(tx, id, event, platform_id=platform_id))
 
     @rule()
     def crash(self) -> None:
@@ -308,7 +320,9 @@ class Messages(RuleBasedStateMachine):
             )
             replies = [row for row in sent if row["kind"] == "text" or "did not work" in row["text"]]
             assert len(replies) == (0 if message["state"] == "stopped" else 1)
-            assert all(self.platform[row["id"]] >= 1 for row in sent)
+            assert all(self.platform[row["id"]] >= 1 for row in sent if row["kind"] != "stream")
+            grown = {row["id"] for row in sent if row["kind"] == "stream" and row["state"] == "sent"}
+            assert grown <= {row["edits"] for row in sent}, "what has begun to be shown says how it ended"
             if message["state"] == "recorded":
                 wakes = self.ledger.tx(
                     lambda tx, seq=seq: tx.all("SELECT MAX(id) AS id FROM wake WHERE inbound = ?", seq)  # type: ignore[misc]
