@@ -133,7 +133,7 @@ def _may_steer(tx: Transaction, row: Row, role: Role) -> bool:
 
 def _withdraw(tx: Transaction, row: Row, now: str) -> None:
     """Take a message out of the queue, and its turn with it, unless that answers others too."""
-    tx.move("inbound", row["seq"], "withdraw", reason="deleted by its sender", told=1)
+    tx.move("inbound", row["seq"], "withdraw", reason="deleted by its sender", told=1, turn=None)
     for wake in tx.all("SELECT id FROM wake WHERE inbound = ? AND state = 'pending'", row["seq"]):
         _drop(tx, wake["id"], "deleted")
     turn = row["turn"]
