@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import tempfile
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
@@ -19,16 +20,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from clawd.channel import ChannelLimits
 from clawd.errors import LeaseLost
-from clawd.ledger import deliveries, ends, inbound, jobs, runs, steering, streams, turns
+from clawd.ledger import changes, deliveries, ends, held, inbound, jobs, runs, steering, streams, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.moves import delivery_after_doubt
-from clawd.model import Authority, Final, Lease
-from clawd.trust import Role
+from clawd.model import Authority, Final, Incoming, Lease, Part
+from clawd.trust import Role, at_least, origin_of
 from tests.ledger.conftest import NOW, Desk
 
 GROUPS = ("main", "other")
 ROLES = st.sampled_from([Role.OWNER, Role.OWNER, Role.MEMBER])
 SHM = Path("/dev/shm")
+AT = datetime(2026, 12, 1, tzinfo=UTC)
 
 
 class Messages(RuleBasedStateMachine):
@@ -49,6 +51,8 @@ class Messages(RuleBasedStateMachine):
         self.platform: Counter[int] = Counter()  # what a person sees, by delivery
         self.marked: set[int] = set()
         self.jobs: list[int] = []
+        self.lines: list[int] = []
+        self.revs = 0
         self.shown: dict[int, set[int]] = {}  # by turn: the wakes that a model was surely shown for it
         self.take_in("main", "a", Role.OWNER)
         self.claim("main", 0)
@@ -82,6 +86,34 @@ class Messages(RuleBasedStateMachine):
             self.take_step(lease, data)
         if then == "step and crash":
             self.crash()
+
+    @rule(group=st.sampled_from(GROUPS), session=st.sampled_from(["a", "b"]), role=ROLES)
+    def overhear(self, group: str, session: str, role: Role) -> None:
+        """Somebody says in between what is not for us."""
+        self.ids.append(f"m{len(self.ids)}")
+        name = f"{group}:{session}"
+        seq = self.desk.accept(group=group, session=name, id=self.ids[-1], role=role, held=held.LISTENING).seq
+        self.lines.append(seq)
+        self.ledger.tx(lambda tx: held.bound_lines(tx, seq))
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data(), role=ROLES, text=st.sampled_from(["", "", "other", "another"]))
+    def change(self, data: st.DataObject, role: Role, text: str) -> None:
+        """Somebody edits or deletes what they said, whatever became of it."""
+        id = data.draw(st.sampled_from(self.ids))
+        self.revs += 1
+        row = self.ledger.tx(lambda tx: tx.one("SELECT * FROM inbound WHERE platform_id = ? AND kind = 'message'", id))
+        assert row is not None
+        kind = "edit" if text else "delete"
+        incoming = Incoming("terminal", row["chat"], id, row["sender"], (text,), AT, kind=kind, rev=self.revs)  # type: ignore[arg-type]
+        typed = [Part("typed", origin_of(role), text)]
+        for _ in range(2):  # its platform says so twice
+            if text:
+                self.ledger.tx(lambda tx: changes.edit(tx, incoming, role, typed, NOW))
+            else:
+                self.ledger.tx(lambda tx: changes.delete(tx, incoming, NOW))
+        if self.desk.state("inbound", row["seq"]) == "withdrawn" and row["seq"] in self.accepted:
+            self.accepted.remove(row["seq"])
 
     @precondition(lambda self: self.accepted and len(self.jobs) < 3)
     @rule(trust=st.sampled_from([1.0, 0.2]))
@@ -329,14 +361,27 @@ class Messages(RuleBasedStateMachine):
                 )
                 assert {row["id"] for row in wakes} <= self.shown[message["turn"]]
         self.judge_turns()
+        self.judge_changes()
+
+    def judge_changes(self) -> None:
+        """Each change has replaced, was shown, or is to be noted; a line was read with an answer, or waits."""
+        noted = {row["seq"] for row, _ in self.ledger.tx(changes.to_note)}
+        for row in self.ledger.tx(lambda tx: tx.all("SELECT * FROM inbound WHERE kind <> 'message'")):
+            assert row["state"] in ("recorded", "stopped", "failed") or row["seq"] in noted, dict(row)
+        for seq in self.lines:
+            assert self.desk.state("inbound", seq) in ("held", "stale", "recorded", "stopped", "failed", "withdrawn")
 
     def judge_turns(self) -> None:
         """Each turn has ended, one role acted in it, and what a job said went nowhere."""
         for turn in self.ledger.tx(lambda tx: tx.all("SELECT * FROM turn")):
-            assert turn["state"] in ("answered", "stopped", "failed", "joined") and turn["recorded_at"], dict(turn)
+            ends_ = ("answered", "stopped", "failed", "joined", "withdrawn")
+            assert turn["state"] in ends_ and turn["recorded_at"], dict(turn)
             wakes = self.ledger.tx(lambda tx, id=turn["id"]: tx.all(f"{turns.WAKES} WHERE tw.turn = ?", id))  # type: ignore[misc]
-            assert bool(wakes) == (turn["state"] != "joined")
-            assert len({wake["authority"] for wake in wakes}) <= 1
+            kinds = {wake["kind"] for wake in wakes}
+            assert bool(wakes) == (turn["state"] not in ("joined", "withdrawn"))
+            assert not wakes or kinds - {"line", "edit"}  # neither is answered for itself
+            assert "line" in kinds or len({wake["authority"] for wake in wakes if wake["kind"] != "edit"}) <= 1
+            assert all(at_least(Role(wake["authority"]), Role(turn["authority"])) for wake in wakes)
             assert all(wake["state"] == "closed" and wake["trust"] >= turn["taint"] for wake in wakes)
             sent = self.ledger.tx(lambda tx, id=turn["id"]: tx.all("SELECT 1 FROM delivery WHERE turn = ?", id))  # type: ignore[misc]
             assert not (sent and turn["session"].startswith("job:"))
