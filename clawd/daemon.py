@@ -168,7 +168,8 @@ class Daemon:
             self.tasks.start_soon(self.approvals.run, name="approvals")
             await self.approvals.recover()
             self.channels.open(
-                lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks)
+                lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks),
+                {word: command.help or "not built yet" for word, command in COMMANDS.items()},
             )
             await tasks.start(self.control.serve, name="control")
             self.ready = True
@@ -390,8 +391,9 @@ class Daemon:
         self.questions.look_again()
         self.approvals.look_again()
 
-    def _pressed(self, tx: Transaction, row: Row, now: str) -> Done:
-        return Done(*self.approvals.pressed(tx, row))
+    def _pressed(self, tx: Transaction, row: Row, now: str) -> Done | None:
+        pressed = self.approvals.pressed(tx, row)
+        return Done(*pressed) if pressed is not None else None
 
     def _ask_for_more(self, group: str, spent: BudgetSpent) -> None:
         if (effect := raise_of(spent, self.config.for_group(group), self.clock.now())) is not None:

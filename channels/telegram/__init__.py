@@ -8,6 +8,7 @@ it refuse.
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -92,10 +93,16 @@ class Telegram(Adapter):
                 await request.shutdown()
 
     def _connections(self) -> telegram.request.HTTPXRequest:
-        """In a thread: the imports and the certificates would block the loop."""
-        import httpx
-        from telegram.request import HTTPXRequest
-
+        """In a thread: the imports and the certificates would block the loop, and so would a collection of garbage that
+        looks through all that they made."""
+        gc.disable()
+        try:
+            import httpx
+            from telegram.request import HTTPXRequest
+        finally:
+            if self._tls is None:
+                gc.freeze()
+            gc.enable()
         for logger in ("httpx", "httpcore", "telegram"):  # they would write addresses, which hold the token
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         self._tls = self._tls or httpx.create_ssl_context()
@@ -218,7 +225,7 @@ class Telegram(Adapter):
 
     def _words(self, error: Exception) -> str:
         """What an error says, without the token, and without the page that came in the place of an answer."""
-        said = str(error).partition(". Parsing the server response")[0] or type(error).__name__
+        said = str(error).partition(". Parsing the server response")[0] or "no answer in time"
         return (said.replace(self._token, "…") if self._token else said)[:200]
 
     async def _send(self, bot: telegram.Bot, message: Outgoing, head: str = "") -> str:

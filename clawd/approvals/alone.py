@@ -18,7 +18,7 @@ def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
     """What an agent asked for can be told to it; nothing is asked or begun."""
     kinds = {Send.name: Send(home, lambda channel: None, _nothing)}
     return Approvals(
-        ledger, clock, _nothing, kinds, _Nobody(), limits=lambda channel: NOTICE, deliver=_nothing, wake=_nothing,
+        ledger, clock, None, kinds, _Nobody(), limits=lambda channel: NOTICE, deliver=_nothing, wake=_nothing,
         blobs=home.blobs,
     )  # fmt: skip
 

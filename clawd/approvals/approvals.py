@@ -33,14 +33,14 @@ from clawd.ledger.approvals import Verdict
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.deliveries import Address, binding_of
-from clawd.model import Part
+from clawd.model import Button, Part
 from clawd.text import split, units
 from clawd.trust import Origin, Role
 
 log = logging.getLogger(__name__)
 
 WAITS = timedelta(hours=24)
-_NUMBER = re.compile(r"#?([1-9]\d{5})")
+_NUMBER = re.compile(r"#?([1-9][0-9]{5})")
 After = Callable[[], None]
 _BUTTONS: tuple[tuple[str, Verdict], ...] = (("Approve", "approve"), ("Deny", "deny"))
 # What becomes of an approval, in the words of its message.
@@ -51,6 +51,14 @@ _SAID = {
     "expired": "Nobody answered in time: nothing was done",
     "void": "Nothing was done",
 }
+
+
+_ACTIVE = re.compile(r"[*_~`|\[<\\#]")  # of Markdown: what takes itself away, or what it stands around
+
+
+def _room(limits: ChannelLimits) -> int:
+    """UTF-16 units of one message, also when it must be marked as a repeat."""
+    return limits.text - len(deliveries.REPEAT)
 
 
 class Owners(Protocol):
@@ -80,14 +88,14 @@ class Asked:
 
 
 class Approvals:
-    """`start_soon` begins a task; `deliver` and `wake` are told which chat, and which group, has news. `run` is the
-    timer of what nobody decides; `look_again` tells it of what is new."""
+    """`start_soon` begins a task, None where nothing is carried out; `deliver` and `wake` are told which chat, and
+    which group, has news. `run` is the timer of what nobody decides; `look_again` tells it of what is new."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: Clock,
-        start_soon: Callable[..., None],
+        start_soon: Callable[..., None] | None,
         kinds: Mapping[str, Kind],
         owners: Owners,
         *,
@@ -119,6 +127,7 @@ class Approvals:
 
     def ask_soon(self, kind: str, effect: Mapping[str, Any]) -> None:
         """The same, where nobody waits for it."""
+        assert self._start_soon is not None
         self._start_soon(self._ask_anyhow, kind, effect)
 
     async def _ask_anyhow(self, kind: str, effect: Mapping[str, Any]) -> None:
@@ -166,14 +175,13 @@ class Approvals:
         say = partial(deliveries.enqueue, tx, at, session=binding_of(at), now=row["made"], limits=limits)
         if words.blob is not None:
             say(kind="file", text="", blob=words.blob[0], name=words.blob[1])
-        if units(whole) > limits.text:
+        # Where a client makes Markdown of whatever it is sent, some of it would not be seen.
+        if units(whole) > _room(limits) or (limits.markup == "discord" and _ACTIVE.search(words.quoted)):
             text = f"{head}\n\n{words.called} It is in the file above, whole."
             blob = self._blobs.add(f"{words.called}\n\n{wording.visible(words.quoted)}\n".encode())
             say(kind="file", text="", blob=blob, name=f"approval-{row['number']}.txt")
-        delivery = say(kind="notice", text=text)[-1]
-        if limits.buttons:
-            buttons = [[label, approvals.value(row, verdict)] for label, verdict in _BUTTONS]
-            tx.execute("UPDATE delivery SET buttons = ? WHERE id = ?", json.dumps(buttons), delivery)
+        buttons = [Button(label, approvals.value(row, verdict)) for label, verdict in _BUTTONS]
+        delivery = say(kind="notice", text=text, buttons=buttons if limits.buttons else ())[-1]
         approvals.shown(tx, row["id"], whole, delivery)
 
     # ── deciding ──
@@ -192,9 +200,8 @@ class Approvals:
         row = approvals.numbered(tx, int(number[1]))
         return self._decide(tx, row, verdict, f"by {who}, /{verdict}", None if terminal else who)
 
-    def pressed(self, tx: Transaction, message: Row) -> tuple[str, After | None]:
-        """A press of a button, a message of kind `button`: the same. No words where the message itself will show what
-        became of it."""
+    def pressed(self, tx: Transaction, message: Row) -> tuple[str, After | None] | None:
+        """A press of a button, a message of kind `button`: the same; None for one that does not count."""
         press = approvals.press_of(message["value"] or "")
         who = self._owners.name_of(message["channel"], message["sender"])
         row = tx.one("SELECT * FROM approval WHERE number = ?", press.number) if press is not None else None
@@ -207,9 +214,8 @@ class Approvals:
             or not approvals.is_pressed(tx, row, press, message)
         ):
             log.warning("a button was pressed that does not count", extra={"channel": message["channel"]})
-            return "That button does nothing.", None
-        said, after = self._decide(tx, row, press.verdict, f"by {who}, button", who)
-        return ("" if after else said), after
+            return None
+        return self._decide(tx, row, press.verdict, f"by {who}, button", who)
 
     async def by_hand(self, number: int, verdict: Verdict) -> Row:
         """The command line's word: who reaches the home is the owner. Gives what became of it. Raises NotFound, and
@@ -255,6 +261,8 @@ class Approvals:
             self._begin(id)
 
     def _begin(self, id: int) -> None:
+        if self._start_soon is None or id in self._doing:
+            return
         self._doing[id] = anyio.Event()
         self._start_soon(self._carry_out, id, name=f"approval {id}")
 
@@ -344,8 +352,8 @@ class Approvals:
             deliveries.enqueue, tx, at, session=binding_of(at), kind="notice", now=now, limits=limits
         )  # fmt: skip
         if limits.edits and row["delivery"] is not None:
-            [edit, *_] = say(text=split(wording.outcome(said, row["words"]), limits.text)[0])
-            tx.execute("UPDATE delivery SET edits = ? WHERE id = ?", row["delivery"], edit)
+            text = split(wording.outcome(said, row["words"]), _room(limits))[0]
+            say(text=text, edits=row["delivery"])
         by_button = (row["decided"] or "").endswith("button")
         if not limits.edits or row["state"] in ("failed", "void") or (row["state"] == "done" and not by_button):
             say(text=f"Approval {row['number']}. {said}.")

@@ -77,7 +77,8 @@ class OwnCalls:
         url = URL.build(scheme=to.scheme, host=to.host, port=to.port, path=to.path, query_string=query, encoded=True)
         client = await self._upstreams.client(_GROUP, to)
         try:
-            async with client.session.post(url, data=body, headers=sent, allow_redirects=False) as response:
+            asking = client.session.post(url, data=body, headers=sent, allow_redirects=False, middlewares=())
+            async with asking as response:
                 return response.status, await _bounded(response, most)
         finally:
             client.leave()

@@ -206,7 +206,7 @@ class Intake:
                 return _Taken(accepted, row)
             chats.met(tx, incoming, admitted.person, stamp)
             if late:
-                tx.move("inbound", accepted.seq, "expire")
+                tx.move("inbound", accepted.seq, "expire", reason=held.OLD)
                 return _Taken(replace(accepted, state="stale"), row, held.OLD)
             if reason == held.LISTENING:
                 held.bound_lines(tx, accepted.seq)

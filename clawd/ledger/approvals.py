@@ -24,7 +24,7 @@ from clawd.ledger.deliveries import Address
 Verdict = Literal["approve", "deny"]
 LIVE = ("open", "approved", "executing")
 _LIVE = "('open', 'approved', 'executing')"
-_VALUE = re.compile(r"(approve|deny):([1-9]\d{5}):([A-Za-z0-9_-]{8,40})")
+_VALUE = re.compile(r"(approve|deny):([1-9][0-9]{5}):([A-Za-z0-9_-]{8,40})")
 _DID = {"approved": "approved", "executing": "approved", "done": "approved", "failed": "approved", "denied": "denied",
         "expired": "over: nobody decided in time", "void": "void: what it rests on has changed"}  # fmt: skip
 

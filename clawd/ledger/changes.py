@@ -28,7 +28,10 @@ def edit(
     row = _original(tx, incoming)
     if row is None or row["sender"] != incoming.sender or row["state"] in ("withdrawn", "stale") or not typed:
         return "ignored", row
-    newest = tx.one(f"SELECT * FROM inbound WHERE {_SAME} AND kind IN ('edit', 'delete') ORDER BY rev DESC", *_of(row))
+    newest = tx.one(
+        f"SELECT * FROM inbound WHERE {_SAME} AND kind IN ('edit', 'delete') ORDER BY kind = 'delete' DESC, rev DESC",
+        *_of(row),
+    )
     if newest is not None and (newest["rev"] >= incoming.rev or newest["kind"] == "delete"):
         return "ignored", row
     new = [asdict(part) for part in typed]

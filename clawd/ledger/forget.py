@@ -90,6 +90,7 @@ def notices(tx: Transaction, terms: Terms, after: int) -> int | None:
         if alone and terms.are_over(row["made"], forgotten) and not _is_awaited(row, terms):
             if forgotten:
                 tx.execute("UPDATE approval SET delivery = NULL WHERE delivery = ?", row["id"])
+                tx.execute("UPDATE delivery SET edits = NULL WHERE edits = ?", row["id"])
                 tx.execute("DELETE FROM delivery WHERE id = ?", row["id"])
             else:
                 tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE id = ?", row["id"])
@@ -164,7 +165,7 @@ def blobs(tx: Transaction) -> set[str]:
 
 def forget_message(tx: Transaction, seq: int) -> None:
     """Take the text of a message away, and of what answered it without a turn."""
-    tx.execute("UPDATE inbound SET parts = '[]' WHERE seq = ?", seq)
+    tx.execute("UPDATE inbound SET parts = '[]', attachments = NULL WHERE seq = ?", seq)
     tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE inbound = ?", seq)
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from clawd.channel import ChannelLimits
 from clawd.markdown.cuts import cut
+from clawd.markdown.discord import discord
+from clawd.markdown.slack import slack
+from clawd.markdown.spans import spans
 from clawd.model import Formatted
 from clawd.text import split, units, visible
 
@@ -29,11 +32,13 @@ def formatted(text: str, limits: ChannelLimits) -> Formatted | None:
         return None
     if not visible(text):
         return Formatted("(nothing that can be shown)")
-    if limits.markup == "slack":
-        from clawd.markdown.slack import slack as render
-    elif limits.markup == "discord":
-        from clawd.markdown.discord import discord as render
-    else:
-        from clawd.markdown.spans import spans as render
-    made = render(text)
+    made = _render(text, limits.markup)
     return made if made is not None and visible(made.text) and units(made.text) <= limits.text else None
+
+
+def _render(text: str, markup: str) -> Formatted | None:
+    if markup == "slack":
+        return slack(text)
+    if markup == "discord":
+        return discord(text)
+    return spans(text)

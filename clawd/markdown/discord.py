@@ -41,12 +41,9 @@ def discord(text: str) -> Formatted | None:
             margin = _margin(lines[first + 1])
             rows = laid_out([line for row, line in enumerate(lines[first:last]) if row != 1])
             lines[first:last] = _fenced(margin, "", rows.split("\n"))
-        elif (
-            token.type == "heading_open" and len(token.markup) > 3 and token.markup[0] == "#" and tokens[n + 1].content
-        ):
-            title = tokens[n + 1].content
-            title = f"**{title.replace('**', '').replace('__', '')}**"
-            lines[first] = lines[first][: lines[first].index(token.markup)] + title
+        elif token.type == "heading_open" and token.markup.startswith("####") and tokens[n + 1].content:
+            title = tokens[n + 1].content.replace("**", "").replace("__", "")
+            lines[first] = f"{lines[first][: lines[first].index(token.markup)]}**{title}**"
         elif token.type == "paragraph_open":
             lines[first:last] = _inline("\n".join(lines[first:last])).split("\n")
     return Formatted("\n".join(lines).rstrip())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _DEEPEST = 60
 _TANGLED = 400  # brackets that nothing closes: each is looked for to the end
 # The rest of a list that was cut within it begins as code would.
-CONTINUED = re.compile(r"(?:[ \t\r]*\n)*(?: {4,}|\t)[ \t]*(?:[-*+][ \t]|\d{1,9}[.)][ \t]|```|~~~)")
+CONTINUED = re.compile(r"(?:[ \t\r]*\n)*(?: {4}|\t)[ \t]*(?:[-*+][ \t]|\d{1,9}[.)][ \t]|```|~~~)")
 
 
 @functools.cache
@@ -24,7 +24,7 @@ def parser(code: bool) -> MarkdownIt:
     made = MarkdownIt("commonmark", {"html": False, "maxNesting": _DEEPEST}).enable(["table", "strikethrough"])
     made.disable(["reference", "html_block", "html_inline"] + ([] if code else ["code"]))
     made.normalizeLink = lambda url: url  # type: ignore[method-assign]
-    made.normalizeLinkText = lambda url: url  # type: ignore[method-assign]
+    made.normalizeLinkText = lambda link: link  # type: ignore[method-assign]
     return made
 
 

@@ -37,7 +37,10 @@ from clawd.trust import Role, at_least
 log = logging.getLogger(__name__)
 
 STRANGER = "This is a private assistant, and its owner has not let you speak to it."
-UNREADABLE = "Nobody may speak to this assistant just now: the list of people cannot be used. Its owner can mend it."
+UNREADABLE = (
+    "This is a private assistant, and nobody may speak to it just now: its list of people cannot be used. Its owner can"
+    " mend it."
+)
 WRONG = "That code does not count: it is wrong, used or older than ten minutes."
 LAST = " That was your last try for ten minutes."
 ALONE = pairing.Said("", True)  # /pair without a code
@@ -111,6 +114,7 @@ class Door:
                 return Admitted(Role.NONE, place=await self._bound(incoming))
             if person is None:
                 return Admitted(role, told=await self._turn_away(incoming, roster, code == ALONE))
+            self._turned_away.forget(incoming.sender)
             return Admitted(role, name, *await self._placed(incoming, person))
         except StorageError:
             raise
@@ -245,12 +249,12 @@ class Door:
         if any(owner.accounts for owner in before):
             self._told(f"{incoming.sender} was paired: it is {code.person}'s, {code.role}")
         now = rfc3339(self._clock.now())
+        await self._ledger.do(lambda tx: chats.met(tx, incoming, code.person, now))  # where they can be told and asked
         said = f"You are paired: {code.person}, {code.role}."
         try:
             group = await self._settle(incoming, code)
         except (ClawdError, OSError) as error:
             return f"{said} This chat has no group yet: {error}"
-        await self._ledger.do(lambda tx: chats.met(tx, incoming, code.person, now))
         return f"{said} What you say here goes to the group {group}."
 
     async def _settle(self, incoming: Incoming, code: Code) -> str:

@@ -28,3 +28,7 @@ class Daily:
         if len(self._when) > self._most:
             self._when.popitem(last=False)
         return True
+
+    def forget(self, sender: str) -> None:
+        """They are no stranger: if they come to be one again, that is news to them."""
+        self._when.pop(sender, None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.discord import Discord
+from channels.discord import Discord, gateway
 from channels.discord.api import nonce_of, refusal
 from channels.discord.events import Place, read_edit, read_interaction, read_message, read_reaction
 from clawd.channel import Fatal, FormatRefused, NotSent, SendRefused, Unsure
@@ -418,6 +420,20 @@ async def test_a_half_open_connection_is_noticed_and_left(
         await until(lambda: "into the silence" in inbox.texts and inbox.heards > heard)
 
 
+async def test_a_gateway_that_does_not_come_back_is_given_up(
+    platform: platforms.Discord, adapter: Discord, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "_LOST_S", 0.0)
+    monkeypatch.setattr(gateway, "_REBUILD_S", 1.5)
+    with anyio.fail_after(20), pytest.raises(ConnectionError, match="does not answer"):
+        async with running(adapter, inbox, platform):
+            platform.refuse = 1000
+            platform.drop()
+            await until(lambda: inbox.troubles)
+            await anyio.sleep_forever()
+    assert len(inbox.troubles) == 1
+
+
 # ---- what keeps us out
 
 
@@ -442,6 +458,14 @@ async def test_no_token_is_fatal(inbox: Inbox) -> None:
         await Discord({}).run(inbox)
 
 
+def test_the_librarys_own_addresses_stay() -> None:
+    told = (
+        "import discord.http, discord.gateway as g; print(discord.http.Route.BASE, g.DiscordWebSocket.DEFAULT_GATEWAY)"
+    )
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [gateway.api_base({}), gateway.GATEWAY]
+
+
 async def test_what_passes_is_tried_again_with_a_new_client(
     platform: platforms.Discord, adapter: Discord, inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -459,6 +483,9 @@ async def test_what_passes_is_tried_again_with_a_new_client(
     with pytest.raises(NotSent):
         await adapter.send(outgoing("hi"))
     platform.close_code = 0
+    adapter = Discord(
+        {"token": platform.token, "api_base": f"{platform.url}/api/v10/"}
+    )  # which is asked for the gateway
     async with running(adapter, inbox, platform):
         platform.say("at last")
         await until(lambda: inbox.texts == ["at last"])
@@ -530,6 +557,10 @@ async def test_a_lost_answer_leaves_one_message(platform: platforms.Discord, ada
             await adapter.send(outgoing(f"after {status}", nonce=f"n{status}"))
         platform.fail(429, retry_after=0.2)
         await adapter.send(outgoing("after a pause", nonce="n429"))
+        platform.fail(429, text="soon")  # as a proxy before it may say
+        with pytest.raises(NotSent) as pause:
+            await adapter.send(outgoing("later", nonce="n77"))
+        assert pause.value.retry_after == 5
         platform.fail(429, retry_after=77)
         with pytest.raises(NotSent) as pause:
             await adapter.send(outgoing("later", nonce="n77"))
@@ -556,7 +587,8 @@ async def test_what_may_have_arrived_is_found(platform: platforms.Discord, adapt
         platform._run(_sent_by_an_earlier_life(platform, "9007", "was it there?"))
         adapter._sent.clear()
         found = platform.messages[platform.history["9007"][-1]]["id"]
-        assert await adapter.find(replace(message, formatted=Formatted("was it there? "))) == found
+        for formatted in (None, Formatted("*was* it there?"), Formatted("was it there? ")):
+            assert await adapter.find(replace(message, formatted=formatted)) == found
         assert await adapter.find(outgoing("no such text", nonce="n3")) is None
         platform.fail(403, what="other")
         assert await adapter.find(outgoing("was it there?", nonce="n3")) is None
@@ -612,7 +644,7 @@ async def test_files(platform: platforms.Discord, adapter: Discord, inbox: Inbox
         await adapter.send(outgoing("caption", nonce="n1", kind="file", path=out, name="a b.txt"))
         assert [(each.name, each.data, each.text) for each in platform.sent] == [("a b.txt", b"content", "caption")]
         adapter._sent.clear()
-        same = outgoing("caption", nonce="n2", kind="file", path=out, name=platform.sent[0].name)
+        same = outgoing("caption", nonce="n2", kind="file", path=out, name="a b.txt")
         assert await adapter.find(same) == platform.sent[0].id
         out.write_bytes(b"x" * (11 << 20))
         with pytest.raises(SendRefused, match="larger"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -623,6 +624,12 @@ async def test_too_many_connections_are_told(platform: platforms.Slack) -> None:
         await anyio.to_thread.run_sync(platform.disconnect, "too_many_websockets")
         await until(lambda: any("running twice" in each for each in inbox.troubles))
         await until(lambda: inbox.state == "live")
+
+
+def test_the_manifest_asks_for_what_is_looked_for() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "slack.md").read_text()
+    [scopes] = re.findall(r"bot:\n((?: +- [a-z_:]+\n)+)", text)
+    assert sorted(re.findall(r"- (\S+)", scopes)) == sorted(RIGHTS)
 
 
 async def test_the_set_up_is_looked_at(platform: platforms.Slack) -> None:

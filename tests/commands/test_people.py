@@ -11,6 +11,7 @@ import pytest
 from clawd.clock import TurnedClock
 from clawd.commands.operations import offline
 from clawd.commands.people import PeopleOperations, listed, whose_code
+from clawd.commands.table import COMMANDS
 from clawd.config.home import Home
 from clawd.errors import ClawdError, ConfigError, NotFound, UsageError
 from clawd.ledger import ends, turns
@@ -131,3 +132,29 @@ def test_what_works_for_somebody_alone_is_stopped_with_their_rights(ledger: Ledg
         "received",
     ]
     assert ledger.tx(lambda tx: ends.stop_of(tx, [], NOW)) == ([], [])
+
+
+class Context:
+    async def pair(self, person: str | None) -> str:
+        return f"code of {person}"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("role", "direct", "rest", "says"),
+    [
+        ("owner", 1, "", "code of Ada"),
+        ("owner", 0, "", "in a direct message"),
+        ("owner", 0, "K7QM2XTN", "does nothing here"),
+        ("admin", 1, "", "Only the owner"),
+        ("member", 1, "K7QM2XTN", "does nothing here"),
+    ],
+)
+async def test_pair_in_a_chat(role: str, direct: int, rest: str, says: str) -> None:
+    before = COMMANDS["pair"].before
+    assert before is not None
+    try:
+        said = await before(Context(), {"role": role, "direct": direct, "name": "Ada"}, rest)  # type: ignore[arg-type]
+    except UsageError as error:
+        said = str(error)
+    assert says in said

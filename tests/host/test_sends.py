@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clawd.approvals.approvals import Asked
 from clawd.channel import ChannelLimits
 from clawd.clock import TurnedClock
 from clawd.errors import UsageError
@@ -16,7 +18,7 @@ from clawd.files import Blobs
 from clawd.host.sends import Sends, address_of, binding_of, destination
 from clawd.host.tools import ToolContext, built_in
 from clawd.ledger import effects, turns
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.model import Lease
 from clawd.trust import Role
@@ -41,11 +43,17 @@ class Bench:
         ledger.tx(lambda tx: turns.fall(tx, "r", taint))
         self.lease = Lease("r", claimed.turn["id"], claimed.attempt, 0)
         self.channels = dict(CHANNELS)
-        sends = Sends(self.lease.turn, self.channels.get, BINDINGS, NOW)
+        self.asked: list[tuple[str, Mapping[str, Any], int | None]] = []
+        self.state = "open"
+        sends = Sends(self.lease.turn, self.channels.get, BINDINGS, self, NOW)
         clock = TurnedClock(datetime(2026, 12, 1, tzinfo=UTC))
         (root / "work").mkdir()
         (root / "work" / "a.txt").write_text("hello")
         self.context = ToolContext(self.lease, root / "work", Blobs(root / "blobs"), sends, clock, lambda: None)
+
+    def ask_in(self, tx: Transaction, kind: str, effect: Mapping[str, Any], *, turn: int | None) -> Asked:
+        self.asked.append((kind, effect, turn))
+        return Asked(100_000, self.state == "open", self.state)
 
     async def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         tool = built_in()[name]
@@ -91,10 +99,13 @@ def test_a_binding_names_a_chat_and_a_chat_its_binding(binding: str) -> None:
 )
 def test_where_a_send_may_go(to: str, role: Role, taint: float, missing: str | None) -> None:
     if missing is None:
-        assert destination(to, OWN, BINDINGS, role, taint) == (address_of(to) if to else OWN)
-    else:
+        assert destination(to, OWN, BINDINGS, role, taint) == (address_of(to) if to else OWN, "")
+    elif "binding" in missing:
         with pytest.raises(UsageError, match=missing):
             destination(to, OWN, BINDINGS, role, taint)
+    else:
+        address, short = destination(to, OWN, BINDINGS, role, taint)
+        assert address == address_of(to) and re.search(missing, short)
 
 
 async def test_what_goes_elsewhere_says_where_it_came_from(ledger: Ledger, tmp_path: Path) -> None:
@@ -115,14 +126,20 @@ async def test_what_goes_elsewhere_says_where_it_came_from(ledger: Ledger, tmp_p
 
 
 @pytest.mark.parametrize(("role", "taint"), [(Role.MEMBER, 1.0), (Role.OWNER, 0.2)])
-async def test_rights_are_those_of_the_turn_as_the_ledger_has_it(
+async def test_rights_are_those_of_the_turn_as_the_ledger_has_it_and_without_them_the_owner_is_asked(
     ledger: Ledger, tmp_path: Path, role: Role, taint: float
 ) -> None:
     bench = Bench(ledger, tmp_path, role, taint)
     for name, arguments in (("send_message", {"text": "x"}), ("send_file", {"path": "a.txt"})):
-        with pytest.raises(UsageError, match="nothing was sent to telegram:-100123"):
-            await bench.call(name, **arguments, to="telegram:-100123")
-    assert not bench.sent() and not ledger.tx(lambda tx: effects.done(tx, bench.lease.turn))
+        told = await bench.call(name, **arguments, to="telegram:-100123")
+        assert told["waits"].startswith("nothing was sent to telegram:-100123 yet: ") and "is asked" in told["waits"]
+    (_, message, asking), (_, file, _) = bench.asked
+    assert not bench.sent() and asking == bench.lease.turn
+    assert (message["to"], message["text"], message["blob"]) == ("telegram:-100123", "From terminal:main:\nx", None)
+    assert (file["kind"], file["name"]) == ("file", "a.txt") and file["blob"]
+    bench.state = "denied"
+    with pytest.raises(UsageError, match="the owner said no to it"):
+        await bench.call("send_message", text="y", to="telegram:-100123")
     assert await bench.call("send_message", text="x") == {"queued": "message"}
 
 

@@ -18,11 +18,11 @@ from clawd.commands.table import COMMANDS
 from clawd.intake import Intake, Place, Rules
 from clawd.intake.attachments import Attachments, Listens
 from clawd.intake.commands import Press
-from clawd.ledger import groups, turns
-from clawd.ledger.db import Ledger, Row
+from clawd.ledger import ends, groups, turns
+from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.turns import Claim
-from clawd.model import Attachment, Incoming, Receipt
+from clawd.model import Attachment, Final, Incoming, Lease, Receipt
 from clawd.people.door import Admitted
 from clawd.signals import Signals
 from clawd.tasks import Tasks
@@ -157,6 +157,17 @@ class World:
         claim = self.ledger.tx(lambda tx: turns.claim(tx, run, "main", 0, NOW))
         assert claim is not None
         return claim
+
+    def end(self, turn: int, shown: list[int] | None = None) -> None:
+        """The turn that is at work answers, and is recorded."""
+
+        def answer(tx: Transaction) -> None:
+            row = turns.get(tx, turn)
+            lease = Lease(row["run"], turn, row["attempt"], row["worker"])
+            ends.answer(tx, lease, Final("", shown=shown), [], NOW, limits=ChannelLimits())
+            ends.recorded(tx, turn, NOW)
+
+        self.ledger.tx(answer)
 
     def shown(self, claim: Claim | None = None) -> list[list[tuple[str, str]]]:
         """What the wakes of a turn say, each as its parts' kinds and texts."""

@@ -15,6 +15,7 @@ ENDS = {
     "run": {"gone"},
     "reservation": {"settled", "released", "assumed"},
     "question": {"answered", "expired", "withdrawn"},
+    "approval": {"done", "failed", "denied", "expired", "void"},
 }
 
 

@@ -73,8 +73,14 @@ async def test_a_role_that_is_taken_away_is_gone_with_the_next_message(world: Wo
     world.people()
     world.group("main", 'bindings = ["telegram:-100"]')
     assert (await world.admit(SHARED)).place
+    assert (await world.admit(NEW)).told == STRANGER
     world.people("schema = 1")
     assert await world.admit(SHARED) == SILENCE
+    assert (await world.admit(DIRECT)).told == STRANGER
+    world.people()
+    assert (await world.admit(DIRECT)).place
+    world.people("nonsense")  # also on the same day
+    assert (await world.admit(DIRECT)).told == UNREADABLE
 
 
 # ── strangers ──

@@ -39,6 +39,7 @@ CREATE INDEX inbound_platform ON inbound (channel, account, chat, platform_id);
 ALTER TABLE delivery ADD COLUMN edits INTEGER REFERENCES delivery (id); -- the row whose message is given this text
 ALTER TABLE delivery ADD COLUMN reply_to TEXT;    -- the platform's id of the message that it answers
 ALTER TABLE delivery ADD COLUMN buttons TEXT;     -- JSON: [[label, value]]
+CREATE INDEX delivery_edits ON delivery (edits) WHERE edits IS NOT NULL;
 CREATE INDEX delivery_platform ON delivery (channel, account, chat, platform_id) WHERE platform_id IS NOT NULL;
 
 CREATE TABLE approval (
