@@ -168,7 +168,8 @@ class Daemon:
             self.tasks.start_soon(self.approvals.run, name="approvals")
             await self.approvals.recover()
             self.channels.open(
-                lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks)
+                lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks),
+                {word: command.help or "not built yet" for word, command in COMMANDS.items()},
             )
             await tasks.start(self.control.serve, name="control")
             self.ready = True

@@ -225,7 +225,7 @@ class Telegram(Adapter):
 
     def _words(self, error: Exception) -> str:
         """What an error says, without the token, and without the page that came in the place of an answer."""
-        said = str(error).partition(". Parsing the server response")[0] or type(error).__name__
+        said = str(error).partition(". Parsing the server response")[0] or "no answer in time"
         return (said.replace(self._token, "…") if self._token else said)[:200]
 
     async def _send(self, bot: telegram.Bot, message: Outgoing, head: str = "") -> str:

@@ -29,7 +29,7 @@ def outcome(error: telegram.error.TelegramError, words: str, formatted: bool) ->
         return NotSent("Telegram asks for a pause", seconds(error))
     if isinstance(error, ChatMigrated):
         return ChatMoved(str(error.new_chat_id))
-    if isinstance(cause, not_sent):
+    if isinstance(cause, (*not_sent, RuntimeError)):  # the last one: the client was closed before
         return NotSent(words)
     if isinstance(cause, TelegramError):  # a page of somebody between us and Telegram
         return Unsure(words)

@@ -279,7 +279,8 @@ async def test_a_press_counts_by_all_of_it_also_without_what_intake_checks(world
     message = {"channel": "telegram", "account": "", "chat": "7", "direct": 1, "sender": "telegram:7", "role": "owner"}
     message |= {"target": attacked.target, "value": attacked.value}
     press = world.approvals.pressed
-    for wrong in (message | other, message | {"value": attacked.value[:-1] + "~"}, message | {"value": attacked.other}):
+    guess = attacked.value[:-1] + ("B" if attacked.value[-1] == "A" else "A")
+    for wrong in (message | other, message | {"value": guess}, message | {"value": attacked.other}):
         assert world.ledger.tx(lambda tx, wrong=wrong: press(tx, wrong)) is None  # type: ignore[misc]
     assert world.state(attacked.number) == "open"
     assert world.ledger.tx(lambda tx: press(tx, message)) is not None  # type: ignore[arg-type]

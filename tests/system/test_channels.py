@@ -20,7 +20,7 @@ from tests.standin import Recorded, Reply, Standin
 from tests.system.conftest import until
 from tests.system.ground import Ground, ground
 
-KINDS = [Terminal, Telegram, Slack, Discord]
+PLATFORMS = [Telegram, Slack, Discord]  # the terminal is one person's alone, and nothing of it can be edited
 pytestmark = pytest.mark.timeout(300)
 
 CONFIG = """schema = 1
@@ -114,7 +114,12 @@ class World:
         return until(find)
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)
+def on(*kinds: type[Platform]) -> pytest.MarkDecorator:
+    """A case for these channels alone."""
+    return pytest.mark.parametrize("world", kinds, indirect=True, scope="module", ids=lambda kind: kind.name)
+
+
+@pytest.fixture(scope="module", params=[Terminal, *PLATFORMS], ids=lambda kind: kind.name)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     with Standin(key=CANARY, alternate=False) as model, request.param() as platform, ground() as home:
         made = World(home, platform, model, platform.chats())
@@ -219,14 +224,9 @@ def test_strangers_get_one_line_and_leave_nothing(world: World) -> None:
     assert len(world.home.rows("SELECT seq FROM inbound")) <= before + 1
 
 
-def only_shared(world: World) -> Platform:
-    if not world.platform.shared:
-        pytest.skip("the terminal is one person's alone")
-    return world.platform
-
-
+@on(*PLATFORMS)
 def test_a_group_is_answered_when_it_is_meant(world: World) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     chat = world.shared("mention")
     platform.say("just talking", chat=chat, sender=platform.member)
     platform.say("what is this?", chat=chat, sender=platform.member, mention=True)
@@ -238,8 +238,24 @@ def test_a_group_is_answered_when_it_is_meant(world: World) -> None:
     world.recorded("and more?")
 
 
+@on(*PLATFORMS)
+def test_a_command_is_answered_where_it_was_said(world: World) -> None:
+    platform = world.platform
+    chat = world.shared("always", sessions="thread")
+    thread = platform.thread(chat)
+    platform.say("/new", chat=chat, sender=platform.member, thread=thread)
+    platform.wait(lambda: any("A new conversation begins" in text for text in platform.texts(chat, thread)))
+    platform.say("/model other", chat=chat, sender=platform.member, thread=thread)
+    platform.wait(lambda: "/model is for the owner alone." in platform.texts(chat, thread))
+    platform.say("/remember milk", chat=chat, sender=platform.member, thread=thread)
+    platform.wait(lambda: "/remember is not built yet." in platform.texts(chat, thread))
+    known = platform.registered()
+    assert known is None or {"help", "stop", "approve", "skills"} <= known
+
+
+@on(*PLATFORMS)
 def test_a_thread_stays_a_thread(world: World) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     chat = world.shared("always", sessions="thread")
     thread = platform.thread(chat)
     platform.say("in the thread", chat=chat, sender=platform.owner, thread=thread)
@@ -248,8 +264,9 @@ def test_a_thread_stays_a_thread(world: World) -> None:
     assert row["thread"] == thread and row["session"].endswith(f":{thread}")
 
 
+@on(*PLATFORMS)
 def test_what_the_form_refuses_comes_as_it_was_written(world: World) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     chat = world.shared("always")
     world.answers("in bold", "It is **bold** and _odd_.")
     platform.fail(400, text=platform.form_refusal)
@@ -261,8 +278,9 @@ def test_what_the_form_refuses_comes_as_it_was_written(world: World) -> None:
 @pytest.mark.parametrize(
     "fault", [{"status": 429, "retry_after": 2}, {"status": 500}, {"status": 200, "after": True}], ids=str
 )
+@on(*PLATFORMS)
 def test_a_send_that_goes_wrong(world: World, fault: dict[str, Any]) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     chat, words = world.shared("always"), f"fault {sorted(fault.items())}"
     world.answers(words, f"answer to {words}")
     platform.fail(**fault)
@@ -275,8 +293,9 @@ def test_a_send_that_goes_wrong(world: World, fault: dict[str, Any]) -> None:
         assert len(shown) == 1
 
 
+@on(*PLATFORMS)
 def test_an_answer_grows_in_one_message_and_typing_stops(world: World) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     chat = platform.direct(platform.owner)
     text = " ".join(f"word{number}" for number in range(60))
     world.answers("slowly", Reply(text, delay=0.08, words=7))
@@ -293,10 +312,9 @@ def test_an_answer_grows_in_one_message_and_typing_stops(world: World) -> None:
         assert not [at for where, at in platform.typed if where == chat and at > ended + 5]
 
 
+@on(*PLATFORMS)
 def test_an_edit_and_a_deletion_are_no_new_turns(world: World) -> None:
     platform = world.platform
-    if not platform.edits:
-        pytest.skip("nobody can edit what was typed into a terminal")
     id = platform.say("the first form")
     world.recorded("the first form")
     count = len(world.asked)
@@ -314,10 +332,9 @@ def _session(world: World) -> str:
     return world.platform.binding(world.platform.direct(world.platform.owner))
 
 
+@on(*PLATFORMS)  # where there are no albums it is one message
 def test_an_album_is_one_turn(world: World) -> None:
     platform = world.platform
-    if not platform.albums:
-        pytest.skip("it has no albums")
     count = len(world.asked)
     files = [(f"photo{number}.txt", f"content {number}".encode()) for number in range(3)]
     platform.say("all of these", files=files, album=True)
@@ -326,8 +343,9 @@ def test_an_album_is_one_turn(world: World) -> None:
     assert all(f"photo{number}" in str(world.asked[-1].body) for number in range(3))
 
 
+@on(*PLATFORMS)
 def test_somebody_else_does_not_steer(world: World) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     chat = world.shared("always")
     world.answers("take your time", Reply("", calls=[("bash", {"command": "while [ ! -e go ]; do sleep 0.05; done"})]))
     platform.say("take your time", chat=chat, sender=platform.owner)
@@ -342,8 +360,9 @@ def test_somebody_else_does_not_steer(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "freeze"])
+@on(*PLATFORMS)
 def test_a_connection_that_breaks_comes_back(world: World, how: str) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     if how == "drop":
         platform.drop()
     else:
@@ -384,8 +403,9 @@ def _try(what: Callable[[], Any]) -> None:
         return
 
 
+@on(*PLATFORMS)
 def test_a_platform_that_is_down_at_the_start_is_waited_for(world: World) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     world.home.stop()
     platform.down()
     world.home.start(**platform.env)
@@ -396,8 +416,9 @@ def test_a_platform_that_is_down_at_the_start_is_waited_for(world: World) -> Non
     world.recorded("are you there?")
 
 
+@on(*PLATFORMS)
 def test_a_wrong_token_is_one_line_and_touches_nobody_else(world: World) -> None:
-    platform = only_shared(world)
+    platform = world.platform
     world.home.stop()
     wrong = {name: value[:-4] + "beef" for name, value in platform.env.items()}
     world.home.start(**wrong)
