@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -40,6 +40,7 @@ class Adapters(dict[str, Adapter]):
         self._tables, self._clock, self._tasks, self._told, self._back = tables, clock, tasks, told, back
         self.parts: dict[str, Part] = {}
         self._inbox: Callable[[Adapter, Part], Inbox] | None = None
+        self._commands: Mapping[str, str] = {}
         self._open: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
         for name in ("terminal", *tables().enabled()):
             self._make(name)
@@ -47,6 +48,7 @@ class Adapters(dict[str, Adapter]):
     def _make(self, name: str) -> None:
         def back() -> None:
             self._back(name)
+            self._tasks.start_soon(self._register, name, name=f"commands of {name}")
 
         def told(sentence: str) -> None:
             self._told(sentence, name)
@@ -81,9 +83,9 @@ class Adapters(dict[str, Adapter]):
         if (part := self.parts.get(channel)) is not None:
             part.outbound = rfc3339(self._clock.now())
 
-    def open(self, inbox: Callable[[Adapter, Part], Inbox]) -> None:
-        """Open them all; `inbox` makes what each hands its messages to."""
-        self._inbox = inbox
+    def open(self, inbox: Callable[[Adapter, Part], Inbox], commands: Mapping[str, str]) -> None:
+        """Open them all; `inbox` makes what each hands its messages to, `commands` are {word: help}."""
+        self._inbox, self._commands = inbox, commands
         for name in self:
             self._start(name)
 
@@ -100,6 +102,13 @@ class Adapters(dict[str, Adapter]):
                 await supervise(part, lambda: adapter.run(inbox))
         finally:
             ended.set()
+
+    async def _register(self, name: str) -> None:
+        """Tell a platform that is there which commands there are; an adapter knows what its platform has already."""
+        try:
+            await self[name].commands(self._commands)
+        except Exception as error:
+            log.warning("the commands of %s were not registered: %s", name, type(error).__name__)
 
     async def _outage(self, part: Part, since: float) -> None:
         await anyio.sleep(OUTAGE_S)

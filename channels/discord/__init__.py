@@ -229,7 +229,7 @@ class Discord(Adapter):
         if (known := self._sent.get(nonce_of(message.nonce))) is not None:
             return known[0]
         channel, client = message.thread or message.chat, self._client
-        text = message.formatted.text if message.formatted else message.text
+        texts = {each.strip() for each in (message.text, message.formatted.text if message.formatted else "")}
         try:
             page = await self._history(channel, 50)
         except SendRefused:
@@ -238,8 +238,8 @@ class Discord(Adapter):
         taken = {id for id, _ in self._sent.values()}
         for each in page:
             if each["author"]["id"] == me:
-                names = [file["filename"] for file in each["attachments"]]
-                same = names == [message.name] if message.path else each["content"].strip() == text.strip()
+                names = [_bare(file["filename"]) for file in each["attachments"]]
+                same = names == [_bare(message.name or "")] if message.path else each["content"].strip() in texts
                 return each["id"] if same and each["id"] not in taken else None
         return None
 
@@ -333,3 +333,8 @@ class Discord(Adapter):
 
     async def _call(self, request: Callable[[HTTPClient], Awaitable[Any]], **how: Any) -> Any:
         return await call(lambda: self._client, request, **how)
+
+
+def _bare(name: str) -> str:
+    """Of a file's name what Discord leaves as it is."""
+    return "".join(filter(str.isalnum, name))

@@ -587,7 +587,8 @@ async def test_what_may_have_arrived_is_found(platform: platforms.Discord, adapt
         platform._run(_sent_by_an_earlier_life(platform, "9007", "was it there?"))
         adapter._sent.clear()
         found = platform.messages[platform.history["9007"][-1]]["id"]
-        assert await adapter.find(replace(message, formatted=Formatted("was it there? "))) == found
+        for formatted in (None, Formatted("*was* it there?"), Formatted("was it there? ")):
+            assert await adapter.find(replace(message, formatted=formatted)) == found
         assert await adapter.find(outgoing("no such text", nonce="n3")) is None
         platform.fail(403, what="other")
         assert await adapter.find(outgoing("was it there?", nonce="n3")) is None
@@ -643,7 +644,7 @@ async def test_files(platform: platforms.Discord, adapter: Discord, inbox: Inbox
         await adapter.send(outgoing("caption", nonce="n1", kind="file", path=out, name="a b.txt"))
         assert [(each.name, each.data, each.text) for each in platform.sent] == [("a b.txt", b"content", "caption")]
         adapter._sent.clear()
-        same = outgoing("caption", nonce="n2", kind="file", path=out, name=platform.sent[0].name)
+        same = outgoing("caption", nonce="n2", kind="file", path=out, name="a b.txt")
         assert await adapter.find(same) == platform.sent[0].id
         out.write_bytes(b"x" * (11 << 20))
         with pytest.raises(SendRefused, match="larger"):

@@ -120,6 +120,10 @@ class Platform(ABC):
     def direct(self, user: str) -> str:
         """The chat of one person with the bot."""
 
+    def registered(self) -> set[str] | None:
+        """The commands that the platform was told of; None where that is not done by a call."""
+        return None
+
     @abstractmethod
     def chats(self) -> Iterator[str]:
         """More shared chats, each a new one in which the bot and everybody is."""

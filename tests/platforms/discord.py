@@ -108,6 +108,9 @@ class Discord(Platform):
     def chats(self) -> Iterator[str]:
         return (channel for channel in self.channels if channel != self.shared)
 
+    def registered(self) -> set[str]:
+        return {each["name"] for each in self.menu}
+
     def thread(self, chat: str, id: str = "") -> str:
         id = id or self.snowflake()
         meta = {"archived": False, "locked": False, "auto_archive_duration": 60, "archive_timestamp": _iso(time.time())}
@@ -202,6 +205,7 @@ class Discord(Platform):
 
     def attach(self, name: str, data: bytes) -> dict[str, Any]:
         id = self.snowflake()
+        name = re.sub(r"[^\w.-]", "_", name)
         self.files[id] = name, data
         return {"id": id, "filename": name, "size": len(data), "url": self.link(id), "proxy_url": self.link(id)}
 

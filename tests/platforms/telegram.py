@@ -97,6 +97,9 @@ class Telegram(Platform):
             self.known.add(f"-100{number}")
             yield f"-100{number}"
 
+    def registered(self) -> set[str]:
+        return {each["command"] for each in self.menu}
+
     def thread(self, chat: str) -> str:
         topic = next(self._ids)
         self.topics.setdefault(chat, set()).add(topic)

@@ -239,6 +239,21 @@ def test_a_group_is_answered_when_it_is_meant(world: World) -> None:
 
 
 @on(*PLATFORMS)
+def test_a_command_is_answered_where_it_was_said(world: World) -> None:
+    platform = world.platform
+    chat = world.shared("always", sessions="thread")
+    thread = platform.thread(chat)
+    platform.say("/new", chat=chat, sender=platform.member, thread=thread)
+    platform.wait(lambda: any("A new conversation begins" in text for text in platform.texts(chat, thread)))
+    platform.say("/model other", chat=chat, sender=platform.member, thread=thread)
+    platform.wait(lambda: "/model is for the owner alone." in platform.texts(chat, thread))
+    platform.say("/remember milk", chat=chat, sender=platform.member, thread=thread)
+    platform.wait(lambda: "/remember is not built yet." in platform.texts(chat, thread))
+    known = platform.registered()
+    assert known is None or {"help", "stop", "approve", "skills"} <= known
+
+
+@on(*PLATFORMS)
 def test_a_thread_stays_a_thread(world: World) -> None:
     platform = world.platform
     chat = world.shared("always", sessions="thread")
