@@ -172,8 +172,8 @@ class Chats:
         self._start()
         until(lambda: all(each.live for each in self.platforms), pause=0.1)
         for place in self.places:
-            if place.platform is self.discord:  # it tells of what was missed in channels that we know
-                self._speak(place)
+            if place.platform is self.discord or len(place.senders) == 1:
+                self._speak(place)  # Discord tells of what was missed in channels that we know
         until(lambda: not self._open(), SETTLE_S, pause=0.1)
         began = time.monotonic()
         self._go(began + self.plan.seconds, say)
@@ -250,6 +250,9 @@ class Chats:
             "discord reconnect": lambda: self._quick(lambda: discord.frame(7)),
             "discord refused handshake": lambda: self._quick(self._refuse),
             "telegram conflict": lambda: self._failing(telegram, status=409, what="poll"),
+            "telegram poll 502": lambda: self._failing(telegram, status=502, what="poll"),
+            "telegram poll lost": lambda: self._failing(telegram, status=200, after=True, what="poll"),
+            "slack no ticket": lambda: self._failing(slack, status=502, what="poll") and self._quick(slack.drop),
         }
         for each in self.platforms:
             kinds |= self._kinds_of(each)
@@ -259,11 +262,11 @@ class Chats:
         chance = self._chance
         return {
             f"{each.name} 429": lambda: self._failing(each, status=429, retry_after=chance.choice((1, 2, 3))),
-            f"{each.name} 500": lambda: self._failing(each, status=500),
-            f"{each.name} lost answer": lambda: self._failing(each, status=200, after=True),
+            f"{each.name} 500": lambda: self._doubt(each, status=500),
+            f"{each.name} lost answer": lambda: self._doubt(each, status=200, after=True),
+            f"{each.name} slow": lambda: self._failing(each, status=200, after=True, hang=2.0, what="other"),
+            f"{each.name} other 500": lambda: self._failing(each, status=500, what="other"),
             f"{each.name} form": lambda: self._form(each),
-            f"{each.name} poll 502": lambda: self._failing(each, status=502, what="poll"),
-            f"{each.name} poll lost": lambda: self._failing(each, status=200, after=True, what="poll"),
             f"{each.name} drop": lambda: self._quick(each.drop),
             f"{each.name} again": lambda: self._quick(each.again),
             f"{each.name} freeze": lambda: self._outage(each, each.freeze, each.thaw),
@@ -292,16 +295,24 @@ class Chats:
         self.discord.drop()
 
     def _form(self, platform: Platform) -> bool:
-        """A form that is refused: only of a message that has one, not of the same one as it stands."""
-        plain = self.home.rows(
+        """A form that is refused: of a message that has one, not of the same one as it stands."""
+        return self._is_first_try(platform) and self._failing(platform, status=400, text=platform.form_refusal)
+
+    def _doubt(self, platform: Platform, **fault: Any) -> bool:
+        """Sends of which nobody knows what became. Telegram cannot tell either: it is sent the same once more, and of
+        that something must be known."""
+        if platform is self.telegram:
+            return self._is_first_try(platform) and self._failing(platform, **fault)
+        return self._failing(platform, times=self._chance.choice((1, 2, 3)), **fault)
+
+    def _is_first_try(self, platform: Platform) -> bool:
+        """Whether the next message to this platform is in its form, and goes out for the first time."""
+        again = self.home.rows(
             "SELECT 1 FROM delivery WHERE channel = ? AND state IN ('pending', 'sending', 'unknown')"
             " AND (attempts > 0 OR kind NOT IN ('text', 'stream'))",
             platform.name,
         )
-        if plain or any(each.status == 400 for each in platform.faults):
-            return False
-        platform.fail(400, text=platform.form_refusal)
-        return True
+        return not again and not any(each.what == "send" for each in platform.faults)
 
     def _outage(self, platform: Platform, begin: Callable[[], None], end: Callable[[], None]) -> bool:
         if platform.name in self._away:
