@@ -7,7 +7,6 @@ and ends of the daemon itself. At the end nothing may be lost or doubled, and th
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 import time
@@ -446,7 +445,3 @@ class Chats:
             self.report.wrong.append(f"{each.live} connections to {each.name} are left")
         if left := self.home.left_over():
             self.report.wrong.append(f"left over: {left}")
-
-
-def figures(report: Report) -> dict[str, Any]:
-    return {"chats": dataclasses.asdict(report)}
