@@ -67,7 +67,8 @@ class Outbox:
     """Sends what the ledger holds. `wake` says that a chat has news; `start` looks through all of them once.
 
     `failed` is told of every send that failed for good, `tell_owner(sentence, but_not=channel)` what to say of it;
-    `sent(channel)` of each that arrived. While `is_open(channel)` says no, nothing is tried there.
+    `sent(channel)` of each that arrived. While `is_open(channel)` says no, nothing is tried there; nothing is repeated
+    before `is_live(channel)`.
     """
 
     def __init__(
@@ -82,10 +83,12 @@ class Outbox:
         tell_owner: Callable[[str, str], Awaitable[None]] | None = None,
         sent: Callable[[str], None] = lambda channel: None,
         is_open: Callable[[str], bool] = lambda channel: True,
+        is_live: Callable[[str], bool] = lambda channel: True,
     ) -> None:
         self._ledger, self._signals, self._clock = ledger, signals, clock
         self._channels, self._blobs, self._tasks = channels, blobs, tasks
         self._failed, self._tell_owner, self._sent, self._is_open = failed, tell_owner, sent, is_open
+        self._is_live = is_live
         self._pace = Pace(self._rates, clock.monotonic)
         self._chats: dict[Key, _Chat] = {}
         self._courtesies: dict[Key, anyio.Event] = {}
@@ -259,8 +262,8 @@ class Outbox:
 
     async def _doubt(self, row: Row, message: Outgoing, chat: _Chat, repeat: bool, why: str) -> float:
         """Nobody knows whether it arrived. The platform has a moment before it is asked, or is sent it again."""
-        if repeat:
-            log.warning("delivery %s: the repeat is in doubt too: %s", row["id"], why)
+        if repeat:  # never a third time by itself
+            await self._tell_elsewhere(row, f"it was sent twice, and no answer came: {why}", "may not have come")
             return chat.again()
         chat.doubts += 1
         again = message.edits is not None and chat.doubts < _DOUBTS
@@ -304,6 +307,8 @@ class Outbox:
             await self._decide(row, "fail", error="nobody knows whether it arrived")
             return 0.0
         decision = delivery_after_doubt(tells, found is not None)
+        if decision == "repeat" and not self._is_live(key[0]):  # there is one try: not while the platform is in trouble
+            return LONGEST_S
         await self._decide(row, decision, platform_id=found)
         return await self._send(row, adapter, chat, key, repeat=True) if decision == "repeat" else 0.0
 
@@ -331,15 +336,14 @@ class Outbox:
             )
         )
 
-    async def _tell_elsewhere(self, row: Row, error: str) -> None:
-        """A delivery failed for good: the owner hears of it on another channel, and the conversation keeps a note."""
-        log.error("delivery %s to %s:%s failed: %s", row["id"], row["channel"], row["chat"], error)
+    async def _tell_elsewhere(self, row: Row, error: str, what: str = "could not be delivered") -> None:
+        """A delivery failed for good: the owner hears of it on another channel, and the conversation keeps a note. Of
+        one that is in doubt for good, the owner hears."""
+        log.error("delivery %s %s to %s:%s: %s", row["id"], what, row["channel"], row["chat"], error)
         self._failed()
         if row["channel"] == "terminal":
             return
-        text = (
-            f"An answer could not be delivered to {row['channel']}:{row['chat']}: {error}. It is delivery {row['id']}."
-        )
+        text = f"An answer {what} to {row['channel']}:{row['chat']}: {error}. It is delivery {row['id']}."
         ours = row["turn"] is None and row["effect"] is None and row["inbound"] is None
         if self._tell_owner is not None and not ours:
             await self._tell_owner(text, row["channel"])

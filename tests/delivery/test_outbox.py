@@ -212,6 +212,19 @@ async def test_a_channel_that_is_not_open_is_not_tried_and_goes_on_when_it_is_ba
     assert platform.shown("c2") == ["x"]
 
 
+async def test_what_is_in_doubt_is_repeated_when_its_channel_is_live(ledger: Ledger) -> None:
+    put(ledger, "a")
+    platform, live = Platform([Unsure("502")]), {"platform": False}
+    async with working(ledger, platform, is_live=lambda channel: live[channel]) as outbox:
+        await until(lambda: platform.tried)
+        await anyio.sleep(0.05)
+        assert len(platform.tried) == 1 and await states(ledger) == ["unknown"]
+        live["platform"] = True
+        outbox.back("platform")
+        await until(lambda: outbox.idle)
+    assert platform.shown() == [REPEAT + "a"]
+
+
 async def test_a_channel_that_is_not_there_fails_its_own_rows_alone(ledger: Ledger) -> None:
     put(ledger, "a")
     put(ledger, "x", to=replace(TO, channel="nowhere"))
@@ -431,17 +444,26 @@ async def test_a_chat_that_moved_keeps_its_name_here(ledger: Ledger) -> None:
 # ---- what is told
 
 
-async def test_a_send_that_fails_for_good_is_told_elsewhere(ledger: Ledger) -> None:
+@pytest.mark.parametrize(
+    ("script", "state", "what"),
+    [
+        ([SendRefused("chat gone")], "failed", "could not be delivered to platform:c1: chat gone"),
+        ([Unsure("502"), Unsure("chat gone")], "resent", "may not have come to platform:c1"),
+    ],
+)
+async def test_a_send_that_fails_for_good_is_told_elsewhere(
+    ledger: Ledger, script: list[Any], state: str, what: str
+) -> None:
     put(ledger, "a", turn=Desk(ledger).accept().turn)
     told, noted = list[tuple[str, str]](), list[str]()
 
     async def tell(sentence: str, but_not: str) -> None:
         told.append((sentence, but_not))
 
-    platform = Platform([SendRefused("chat gone")])
-    assert await run(ledger, platform, tell_owner=tell, failed=lambda: noted.append("")) == ["failed"]
+    platform = Platform(script)
+    assert await run(ledger, platform, tell_owner=tell, failed=lambda: noted.append("")) == [state]
     [(sentence, but_not)] = told
-    assert "chat gone" in sentence and "platform:c1" in sentence and but_not == "platform" and noted == [""]
+    assert "chat gone" in sentence and what in sentence and but_not == "platform" and noted == [""]
     assert await states(ledger, "terminal") == []
 
 
