@@ -40,6 +40,7 @@ from clawd.config.store import group_folder_store
 from clawd.context.compose import Composer
 from clawd.control.server import ControlServer
 from clawd.conversations import Conversations
+from clawd.delivery.live import Live
 from clawd.delivery.outbox import Outbox
 from clawd.errors import ClawdError, Refused, told
 from clawd.files import Blobs
@@ -157,6 +158,7 @@ class Daemon:
             self._build(self.tasks)
             await self.operations.adopt_folders()
             self.tasks.start_soon(self.owner.troubles, self.signals, name="troubles")
+            self.tasks.start_soon(self.live.run, name="live turns")
             await self.intake.carry_out_open()
             await self.books.open()
             await self.dispatcher.recover()
@@ -204,6 +206,7 @@ class Daemon:
             sent=self.channels.sent,
             is_open=self.channels.is_open,
         )
+        self.live = Live(ledger, signals, clock, self.channels, self.outbox, tasks, self.config.wall_seconds)
         self.roster = LiveRoster(home, lambda sentence: self.owner.tell_soon(sentence))
         self.bindings = Bindings(home, self.config, ledger, lambda sentence: self.owner.tell_soon(sentence))
         self.owner = Owner(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from channels.slack import reading, refusals
+from channels.slack import reading, refusals, writing
 from channels.slack.reading import Us
 from clawd.channel import Adapter, ChannelLimits, Fatal, Inbox, NotSent, Rates, SendRefused, Unsure
 from clawd.model import Attachment, Check, Outgoing
@@ -40,40 +40,11 @@ RIGHTS = [
     *(f"{each}:read" for each in ("channels", "groups", "mpim", "users", "files")),
     *("chat:write", "files:write", "reactions:write", "commands"),
 ]
-_AS_IT_STANDS: dict[str, Any] = {"mrkdwn": False, "unfurl_links": False, "unfurl_media": False}
 _EVENT = "clawd_delivery"  # our messages' metadata
 _LOOK_BACK = 999  # messages in which an earlier attempt is looked for
 _NAME_S, _NAMES, _NAME_WAIT_S = 3600.0, 1000, 1.0
 _STALE, _REBUILD = 4, 12  # pings without data, until a new ticket is asked for and until there is a new client
 _LONGEST_WAIT_S, _ACK_S = 30.0, 10.0
-# Slack takes names; those that people and models are likely to mean.
-_EMOJI = {
-    "👀": "eyes",
-    "👍": "+1",
-    "👎": "-1",
-    "✅": "white_check_mark",
-    "✔": "heavy_check_mark",
-    "❌": "x",
-    "❤": "heart",
-    "🎉": "tada",
-    "🙏": "pray",
-    "🔥": "fire",
-    "😂": "joy",
-    "🙂": "slightly_smiling_face",
-    "😄": "smile",
-    "😢": "cry",
-    "🤔": "thinking_face",
-    "👏": "clap",
-    "🚀": "rocket",
-    "⏳": "hourglass_flowing_sand",
-    "⚠": "warning",
-    "💯": "100",
-    "👌": "ok_hand",
-    "👋": "wave",
-    "💡": "bulb",
-    "📌": "pushpin",
-    "🤖": "robot_face",
-}
 
 
 class Slack(Adapter):
@@ -234,8 +205,8 @@ class Slack(Adapter):
             return await self._react(message)
         if message.path is not None:
             return await self._upload(message, message.path)
-        body: dict[str, Any] = {"channel": message.chat, "text": reading.escaped(message.text), "parse": "none"}
-        blocks = _blocks(message)
+        body: dict[str, Any] = {"channel": message.chat, "text": writing.escaped(message.text), "parse": "none"}
+        blocks = writing.blocks(message)
         if blocks:
             body["blocks"] = blocks
         formed = message.formatted is not None
@@ -250,7 +221,7 @@ class Slack(Adapter):
                 "event_type": _EVENT,
                 "event_payload": {"nonce": message.nonce, "delivery": message.delivery},
             },
-            **_AS_IT_STANDS,
+            **writing.AS_IT_STANDS,
             **body,
         )
         return str(answer["ts"])
@@ -301,13 +272,12 @@ class Slack(Adapter):
         self._words = frozenset(table)
 
     async def _react(self, message: Outgoing) -> str:
-        name = _EMOJI.get(message.text.rstrip("\ufe0f")) or message.text.strip(":")
-        if not name.isascii():
-            raise SendRefused(f"Slack has no name for {message.text}")
+        if (name := writing.emoji(message.text)) is None:
+            raise SendRefused(f"Slack has no name for {message.text} that clawd knows")
         try:
             await self._call("reactions_add", channel=message.chat, timestamp=message.target, name=name)
-        except SendRefused as error:
-            if "already_reacted" not in str(error):
+        except refusals.Refused as error:
+            if error.code != "already_reacted":
                 raise
         return message.target or ""
 
@@ -324,20 +294,22 @@ class Slack(Adapter):
             files=[{"id": id, "title": name}],
             channel_id=message.chat,
             thread_ts=message.thread or None,
-            initial_comment=reading.escaped(message.text) or None,
+            initial_comment=writing.escaped(message.text) or None,
         )
         self._uploads.pop(message.nonce, None)
         return id
 
     async def _find_file(self, message: Outgoing) -> str | None:
-        if (id := self._uploads.get(message.nonce)) is None:
+        id = self._uploads.get(message.nonce)
+        if id is None:
             raise Unsure("a file that was sent before clawd was started again is not to be found")
         try:
             await self._call("files_info", safe=True, file=id)
-        except SendRefused as error:
-            if "file is gone" in str(error):
-                return None
-            raise
+        except refusals.Refused as error:
+            if error.code != "file_not_found":
+                raise
+            id = None
+        self._uploads.pop(message.nonce, None)
         return id
 
     # ---- files of others
@@ -367,7 +339,7 @@ class Slack(Adapter):
                 for chat in chats[:1]:
                     chat = chat.rpartition("/")[2]
                     text: dict[str, Any] = {"text": "This is a test by clawd; it goes away.", "channel": chat}
-                    sent = await web.call("chat_postMessage", **text, **_AS_IT_STANDS)
+                    sent = await web.call("chat_postMessage", **text, **writing.AS_IT_STANDS)
                     await web.call("chat_delete", channel=chat, ts=sent["ts"])
                     checks.append(Check(f"round trip to {chat}", True))
         except (Fatal, NotSent, SendRefused, Unsure) as error:
@@ -390,26 +362,3 @@ async def _first(web: Web, token: str, method: str, **params: Any) -> dict[str, 
         return await web.call(method, safe=True, token=token, **params)
     except SendRefused as error:
         raise NotSent(str(error), 10.0) from None
-
-
-def _blocks(message: Outgoing) -> list[dict[str, Any]]:
-    """The message's form: Markdown that Slack reads, or its text as it stands where plain `text` would not do: an edit
-    cannot say that it is no markup, and buttons show blocks alone."""
-    blocks: list[dict[str, Any]] = []
-    if message.formatted is not None:
-        blocks.append({"type": "markdown", "text": message.formatted.text})
-    elif message.edits or message.buttons:
-        text = {"type": "text", "text": message.text}
-        blocks.append({"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [text]}]})
-    if message.buttons:
-        buttons = [
-            {
-                "type": "button",
-                "action_id": f"b{n}",
-                "text": {"type": "plain_text", "text": each.label[:75]},
-                "value": each.value,
-            }
-            for n, each in enumerate(message.buttons)
-        ]
-        blocks.append({"type": "actions", "elements": buttons})
-    return blocks

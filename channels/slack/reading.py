@@ -32,11 +32,6 @@ def unescaped(text: str) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-def escaped(text: str) -> str:
-    """Text in which Slack finds nobody to ping and nothing to link."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
 def rendered(text: str, names: Mapping[str, str], us: Us) -> str:
     """A message's text as its sender saw it, without our own mention around it."""
     ours = rf"<@{us.user}(?:\|[^<>]*)?>"

@@ -42,6 +42,14 @@ _WORDS = {
 }
 
 
+class Refused(SendRefused):
+    """With Slack's own `code`."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
 def fatal(token: str, answer: Mapping[str, Any]) -> Fatal | None:
     """What it means when a token is tried for the first time; None if it may be well later."""
     error, needed = answer.get("error"), answer.get("needed")
@@ -72,7 +80,9 @@ def refusal(
     if formed and error in _FORM:
         return FormatRefused(f"Slack does not take the message's form: {error}")
     if error == "missing_scope":
-        return SendRefused(f"the Slack app lacks the right {answer.get('needed') or '(unnamed)'}: {REINSTALL}")
-    if error.startswith("restricted_action"):
-        return SendRefused(f"the workspace or channel does not let the bot do this ({error}): ask who administers it")
-    return SendRefused(_WORDS.get(error, f"Slack refused it: {error}"))
+        words = f"the Slack app lacks the right {answer.get('needed') or '(unnamed)'}: {REINSTALL}"
+    elif error.startswith("restricted_action"):
+        words = f"the workspace or channel does not let the bot do this ({error}): ask who administers it"
+    else:
+        words = _WORDS.get(error, f"Slack refused it: {error}")
+    return Refused(error, words)

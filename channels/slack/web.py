@@ -26,6 +26,7 @@ from clawd.model import Attachment
 # Of the libraries nothing is logged: what matters is raised.
 SILENT = logging.Logger("slack_sdk", logging.CRITICAL + 1)
 _REQUEST_S, _CONNECT_S, _FILE_S = 30.0, 10.0, 300.0
+_CLOSING_S = 5.0
 _PIECE = 256 << 10
 
 
@@ -105,10 +106,13 @@ class Web:
 
 @asynccontextmanager
 async def opened(bot_token: str, base: str) -> AsyncIterator[Web]:
-    timeout = aiohttp.ClientTimeout(total=_REQUEST_S, sock_connect=_CONNECT_S)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
+    session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_REQUEST_S, sock_connect=_CONNECT_S))
+    try:
         client = AsyncWebClient(bot_token, base_url=f"{base}/api/", session=session, logger=SILENT, retry_handlers=[])
         yield Web(client, session)
+    finally:
+        with anyio.move_on_after(_CLOSING_S, shield=True):
+            await session.close()
 
 
 def _is_slacks(url: URL, base: URL) -> bool:

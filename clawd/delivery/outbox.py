@@ -42,6 +42,7 @@ from clawd.tasks import Tasks
 log = logging.getLogger(__name__)
 
 SEND_S, FILE_S = 60.0, 600.0  # after which nobody knows any more whether it arrived
+COURTESY_S = 10.0  # for no longer a message waits for what was begun before it
 _DOUBTS = 5  # an edit that is so often in doubt is a message of its own
 _TERMINAL = Address("terminal", "", "main", "")
 
@@ -89,6 +90,7 @@ class Outbox:
         self._failed, self._tell_owner, self._sent, self._is_open = failed, tell_owner, sent, is_open
         self._pace = Pace(self._rates, clock.monotonic)
         self._chats: dict[Key, _Chat] = {}
+        self._courtesies: dict[Key, anyio.Event] = {}
         self._closed = False
 
     def _rates(self, channel: str) -> Rates:
@@ -119,7 +121,23 @@ class Outbox:
         """Whether a courtesy (an edit of a message that grows, a typing notice) may go to this chat now; it counts. One
         that may not is dropped: nothing waits for it."""
         key = _key(address)
-        return key not in self._chats and self._pace.spare(key, shared)
+        return key not in self._chats and key not in self._courtesies and self._pace.spare(key, shared)
+
+    async def courtesy(self, address: Address, shared: bool, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do a courtesy if it may go now; gives whether it did. No message of the chat leaves while it is under way: a
+        message that grows never shows an earlier text than its last one. Raises what `work` raises, and TimeoutError.
+        """
+        if not self.try_pace(address, shared):
+            return False
+        key = _key(address)
+        over = self._courtesies[key] = anyio.Event()
+        try:
+            with anyio.fail_after(COURTESY_S):
+                await work()
+        finally:
+            del self._courtesies[key]
+            over.set()
+        return True
 
     def hold(self, address: Address, seconds: float) -> None:
         """The platform wants nothing for this chat for so long: what it said to a courtesy."""
@@ -143,6 +161,8 @@ class Outbox:
         try:
             while not self._closed:
                 chat.news = False
+                if (courtesy := self._courtesies.get(key)) is not None:
+                    await courtesy.wait()
                 try:
                     pause = await self._next(key, chat)
                 except Exception:  # a defect of ours is this chat's delay, not the end of the daemon

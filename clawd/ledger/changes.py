@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from clawd.ledger import inbound
+from clawd.ledger import held, inbound
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Incoming, Part
 from clawd.trust import Role, at_least
@@ -57,7 +57,9 @@ def edit(
 def delete(tx: Transaction, incoming: Incoming, now: str) -> tuple[Change, Row | None]:
     """What became of a deletion, whoever deleted: the platform says that the message is gone."""
     row = _original(tx, incoming)
-    if row is None or row["state"] in ("withdrawn", "stale") or inbound.known(tx, incoming):
+    if row is None or row["state"] in ("withdrawn", "stale"):
+        return "ignored", row
+    if tx.one(f"SELECT 1 FROM inbound WHERE {_SAME} AND kind = 'delete'", *_of(row)):
         return "ignored", row
     seq = inbound.insert(tx, incoming, group=row["grp"], session=row["session"], role=Role.NONE, parts=[], now=now)
     if row["state"] in ("received", "held"):
@@ -133,23 +135,26 @@ def _may_steer(tx: Transaction, row: Row, role: Role) -> bool:
 
 def _withdraw(tx: Transaction, row: Row, now: str) -> None:
     """Take a message out of the queue, and its turn with it, unless that answers others too."""
-    tx.move("inbound", row["seq"], "withdraw", reason="deleted by its sender", told=1)
+    tx.move("inbound", row["seq"], "withdraw", reason="deleted by its sender", told=1, turn=None)
     for wake in tx.all("SELECT id FROM wake WHERE inbound = ? AND state = 'pending'", row["seq"]):
         _drop(tx, wake["id"], "deleted")
+    where = f"{_SAME} AND kind = 'edit' AND state IN ('received', 'held')"
+    for edit in tx.all(f"SELECT seq, state FROM inbound WHERE {where}", *_of(row)):
+        for wake in tx.all("SELECT id FROM wake WHERE inbound = ? AND state = 'pending'", edit["seq"]):
+            _drop(tx, wake["id"], "deleted")
+        if edit["state"] == "held":
+            tx.move("inbound", edit["seq"], "release")
+        settled(tx, edit["seq"])
     turn = row["turn"]
     left = tx.all("SELECT w.* FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?", turn)
-    if turn is None or any(wake["kind"] not in ("line", "edit") for wake in left):
+    if turn is None or any(wake["kind"] != "line" for wake in left):
         return
     for wake in left:  # lines that were to be read with it wait for another
         tx.execute("DELETE FROM turn_wake WHERE wake = ?", wake["id"])
         tx.execute("DELETE FROM wake WHERE id = ?", wake["id"])
-        line = inbound.get(tx, wake["inbound"])
-        if line["state"] == "held":
-            tx.move("inbound", line["seq"], "release")
-        if wake["kind"] == "line":
-            tx.move("inbound", line["seq"], "hold", reason="listening", turn=None)
-        else:
-            settled(tx, line["seq"])
+        if inbound.get(tx, wake["inbound"])["state"] == "held":
+            tx.move("inbound", wake["inbound"], "release")
+        tx.move("inbound", wake["inbound"], "hold", reason=held.LISTENING, turn=None)
     tx.move("turn", turn, "withdraw", ended_at=now, recorded_at=now)
 
 

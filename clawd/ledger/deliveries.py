@@ -106,22 +106,27 @@ def enqueue(
     ]
 
 
+def room(limits: ChannelLimits) -> ChannelLimits:
+    """What a piece of a text may take."""
+    return replace(limits, text=max(limits.text - len(REPEAT), limits.text // 2))
+
+
 def _messages(
     kind: DeliveryKind, text: str, limits: ChannelLimits, blob: str | None, name: str | None, whole: str | None
 ) -> list[dict[str, object]]:
     """What a row has of its own, for each message that it takes."""
-    room = replace(limits, text=max(limits.text - len(REPEAT), limits.text // 2))
+    space = room(limits)
     if blob is not None:
-        before = pieces(text, room) if units(text) > CAPTION else []
+        before = pieces(text, space) if units(text) > CAPTION else []
         rows: list[dict[str, object]] = [{"kind": "text", "text": piece} for piece in before]
         return [*rows, {"kind": kind, "text": "" if before else text, "blob": blob, "name": name}]
     if whole is None or not limits.files:
-        return [{"kind": kind, "text": piece} for piece in pieces(text, room)]
+        return [{"kind": kind, "text": piece} for piece in pieces(text, space)]
     if len(text) <= limits.text * limits.pieces:  # more is not looked at: that would take long
-        parts = pieces(text, room)
+        parts = pieces(text, space)
         if len(parts) <= limits.pieces:
             return [{"kind": kind, "text": piece} for piece in parts]
-    beginning = pieces(text[: 2 * limits.text], replace(room, text=room.text - len(_MORE)))[0].rstrip() + _MORE
+    beginning = pieces(text[: 2 * limits.text], replace(space, text=space.text - len(_MORE)))[0].rstrip() + _MORE
     return [{"kind": kind, "text": beginning}, {"kind": "file", "text": "", "blob": whole, "name": _WHOLE}]
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clawd.channel import ChannelLimits
+from clawd.channel import NOTICE, ChannelLimits
 from clawd.errors import ClawdError, NotFound
 from clawd.ids import is_job
-from clawd.ledger import changes, deliveries, groups, steering
+from clawd.ledger import changes, deliveries, groups, steering, streams
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, step_count
@@ -75,13 +75,13 @@ def answer(
         ),
         model=final.model,
     )
-    made = []
+    made, edits = [], streams.taken_over(tx, lease.turn)
     common: dict[str, Any] = {"session": row["session"], "now": now, "turn": lease.turn}
     to = deliveries.Address.of(row)
     if final.text and not is_job(row["session"]):
         asked = deliveries.asked(tx, lease.turn)
         made += deliveries.enqueue(
-            tx, to, kind="text", text=final.text, limits=limits, reply_to=asked, whole=whole, **common
+            tx, to, kind="text", text=final.text, limits=limits, edits=edits, reply_to=asked, whole=whole, **common
         )
     for name, blob in files:
         made += deliveries.enqueue(tx, to, kind="file", text="", blob=blob, name=name, limits=limits, **common)
@@ -126,6 +126,7 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limits: ChannelLimi
         now=now,
         limits=limits,
         turn=turn,
+        edits=streams.taken_over(tx, turn),
         reply_to=deliveries.asked(tx, turn),
     )
     return Ended(turn, row["session"], "failed", made)
@@ -152,13 +153,28 @@ def request_stop(tx: Transaction, session: str, role: Role = Role.OWNER) -> list
 
 
 def stopped(tx: Transaction, turn: int, now: str) -> Ended:
-    """The end of a turn that was asked to stop. Who asked was told by the command's own reply, or by a notice."""
+    """The end of a turn that was asked to stop. Who asked was told by the command's own reply, or by a notice; what had
+    begun to be shown says so too."""
     row = get(tx, turn)
+    why = steering.STOPPED[row["stop_requested"] or 1]
     tx.move("turn", turn, "stop", ended_at=now)
-    _close_wakes(tx, turn, "stop", reason=steering.STOPPED[row["stop_requested"] or 1])
+    _close_wakes(tx, turn, "stop", reason=why)
     if row["run"]:
         _fall(tx, row)
-    return Ended(turn, row["session"], "stopped", [])
+    made: list[int] = []
+    if (edits := streams.taken_over(tx, turn)) is not None:
+        made = deliveries.enqueue(
+            tx,
+            deliveries.Address.of(row),
+            session=row["session"],
+            kind="notice",
+            text=f"{why.capitalize()}.",
+            now=now,
+            limits=NOTICE,
+            turn=turn,
+            edits=edits,
+        )
+    return Ended(turn, row["session"], "stopped", made)
 
 
 def stop_waiting(tx: Transaction, session: str, now: str, role: Role = Role.OWNER) -> list[int]:
@@ -232,6 +248,7 @@ def _hold(tx: Transaction, row: Row, reason: str, now: str, limits: ChannelLimit
             now=now,
             limits=limits,
             turn=row["id"],
+            edits=streams.taken_over(tx, row["id"]),
         )
     return Ended(row["id"], row["session"], "held", made)
 

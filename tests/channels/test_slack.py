@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.slack import RIGHTS, Slack, reading, refusals
+from channels.slack import RIGHTS, Slack, reading, refusals, writing
 from channels.slack.reading import Us
 from clawd.channel import Fatal, FormatRefused, NotSent, SendRefused, Unsure
 from clawd.model import Attachment, Button, Formatted, Incoming, Outgoing, Receipt, Said
@@ -275,7 +275,7 @@ def test_text_as_its_sender_saw_it(text: str, seen: str) -> None:
 
 @given(st.text())
 def test_escaped_text_pings_nobody_and_comes_back(text: str) -> None:
-    escaped = reading.escaped(text)
+    escaped = writing.escaped(text)
     assert "<" not in escaped and ">" not in escaped
     assert reading.rendered(escaped, {}, US) == text.strip() and html.unescape(escaped) == html.unescape(escaped)
 
@@ -372,7 +372,7 @@ async def test_each_refusal_is_what_it_means(platform: platforms.Slack) -> None:
     ],
 )
 def test_refusals(status: int, error: str, formed: bool, kind: type[Exception]) -> None:
-    assert type(refusals.refusal(status, {"error": error}, formed=formed)) is kind
+    assert isinstance(refusals.refusal(status, {"error": error}, formed=formed), kind)
     assert not isinstance(refusals.refusal(status, {"error": error}, safe=True), Unsure)
 
 
@@ -516,7 +516,7 @@ async def test_a_wrong_token_is_one_sentence(
         await Slack(settings).run(inbox)
     tokens = [value for name, value in settings.items() if "token" in name and value]
     assert not any(token in str(fatal.value) + caplog.text for token in tokens)
-    assert inbox.state == "starting" and platform.live == 0
+    assert inbox.state == "starting" and platform.opened == 0
     if not platform.bot_id:
         return
     checks = await Slack(settings).test(["D7"])
@@ -537,7 +537,7 @@ async def test_a_token_that_stops_to_be_good_ends_it(platform: platforms.Slack) 
             platform.fail(403, text="token_revoked")
             with pytest.raises(NotSent):
                 await slack.send(outgoing())
-    assert platform.live == 0
+    await until(lambda: platform.live == 0)
 
 
 async def test_socket_mode_that_is_turned_off_ends_it(platform: platforms.Slack) -> None:

@@ -66,7 +66,7 @@ class Ground:
 
         def work(tx: Transaction) -> Claim:
             groups.open_session(tx, "terminal:main", "main", AT)
-            incoming = Incoming("terminal", "main", text, sender, (text,), NOW, choice=choice)
+            incoming = Incoming("terminal", "main", text, sender, (text,), NOW, choice=choice, direct=True)
             parts = [Said("typed", origin_of(role), text)]
             said = inbound.accept(tx, incoming, group="main", session="terminal:main", role=role, parts=parts, now=AT)
             assert said.turn is not None

@@ -8,14 +8,14 @@ from typing import Any
 import anyio
 import pytest
 
-from clawd.channel import ChannelLimits, ChatMoved, FormatRefused, NotSent, Rates, SendRefused, Unsure
+from clawd.channel import ChatMoved, FormatRefused, NotSent, Rates, SendRefused, Unsure
 from clawd.clock import SystemClock
 from clawd.delivery import outbox as module
 from clawd.delivery.outbox import Outbox
 from clawd.ledger import deliveries, groups
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import REPEAT, Address
-from clawd.model import Formatted, Outgoing
+from clawd.model import Outgoing
 from clawd.signals import Signals
 from clawd.tasks import Tasks
 from tests.delivery.platform import Platform
@@ -77,7 +77,7 @@ def fill(tx: Transaction, platforms: list[Faulty], chance: random.Random, round:
         to = Address(platform.name, "", f"c{n}", "")
         what: dict[str, Any] = {"session": "s", "now": NOW, "limits": platform.limits}
         for k in range(chance.randrange(1, 3)):
-            text = f"{round}.{k} " + "word " * chance.choice([1, 1, 60])
+            text = f"**{round}.{k}** " + "word " * chance.choice([1, 1, 60])
             kind = chance.choice(["text", "notice", "stream"])
             edits = None
             if kind == "stream":
@@ -87,11 +87,7 @@ def fill(tx: Transaction, platforms: list[Faulty], chance: random.Random, round:
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_nothing_is_lost_and_nothing_doubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    def form(text: str, limits: ChannelLimits) -> Formatted:
-        return Formatted(text)
-
     monkeypatch.setattr(module, "backoff", lambda failures, chance: 0.003)
-    monkeypatch.setattr(module, "formatted", form)
     chance = random.Random(seed)
     platforms = [Faulty(name, chance) for name in LIMITS]
     ledger = Ledger.open(tmp_path / "ledger.db")

@@ -169,9 +169,8 @@ async def test_the_platforms_rates_are_kept(ledger: Ledger) -> None:
 async def test_only_a_shared_chat_has_a_minute(ledger: Ledger, direct: bool) -> None:
     put(ledger, "a", "b", "c")
     if direct:
-        ledger.tx(
-            lambda tx: tx.execute("INSERT INTO chat VALUES ('platform', '', 'c1', 1, 'Ann', 'ann', '2026-12-01')")
-        )
+        chat = {"channel": "platform", "account": "", "chat": "c1", "direct": 1, "title": "Ann", "seen": "2026-12-01"}
+        ledger.tx(lambda tx: tx.insert("chat", **chat))
     platform = Platform(rates=Rates(shared_per_minute=2))
     async with working(ledger, platform):
         await until(lambda: len(platform.stored) == (3 if direct else 2))

@@ -169,7 +169,10 @@ async def test_a_deleted_message_takes_only_itself_out_of_a_turn_for_several(
             await world.say(str(n), id=str(n), album="a")
         await world.until(lambda: world.woken)
         assert await delete(world) == "withdrawn"
-    assert world.shown() == [[("typed", "8")]]
+    claim = world.claim()
+    assert world.shown(claim) == [[("typed", "8")]]
+    world.end(claim.turn["id"])
+    assert [state for state, _ in world.states()] == ["withdrawn", "recorded", "recorded"]
 
 
 async def test_lines_that_were_to_be_read_with_a_deleted_message_wait_for_the_next(world: World) -> None:

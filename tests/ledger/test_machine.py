@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import tempfile
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
@@ -19,16 +20,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from clawd.channel import ChannelLimits
 from clawd.errors import LeaseLost
-from clawd.ledger import deliveries, ends, inbound, jobs, runs, steering, turns
+from clawd.ledger import changes, deliveries, ends, held, inbound, jobs, runs, steering, streams, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.moves import delivery_after_doubt
-from clawd.model import Authority, Final, Lease
-from clawd.trust import Role
+from clawd.model import Authority, Final, Incoming, Lease, Part
+from clawd.trust import Role, at_least, origin_of
 from tests.ledger.conftest import NOW, Desk
 
 GROUPS = ("main", "other")
 ROLES = st.sampled_from([Role.OWNER, Role.OWNER, Role.MEMBER])
 SHM = Path("/dev/shm")
+AT = datetime(2026, 12, 1, tzinfo=UTC)
 
 
 class Messages(RuleBasedStateMachine):
@@ -49,6 +51,8 @@ class Messages(RuleBasedStateMachine):
         self.platform: Counter[int] = Counter()  # what a person sees, by delivery
         self.marked: set[int] = set()
         self.jobs: list[int] = []
+        self.lines: list[int] = []
+        self.revs = 0
         self.shown: dict[int, set[int]] = {}  # by turn: the wakes that a model was surely shown for it
         self.take_in("main", "a", Role.OWNER)
         self.claim("main", 0)
@@ -82,6 +86,34 @@ class Messages(RuleBasedStateMachine):
             self.take_step(lease, data)
         if then == "step and crash":
             self.crash()
+
+    @rule(group=st.sampled_from(GROUPS), session=st.sampled_from(["a", "b"]), role=ROLES)
+    def overhear(self, group: str, session: str, role: Role) -> None:
+        """Somebody says in between what is not for us."""
+        self.ids.append(f"m{len(self.ids)}")
+        name = f"{group}:{session}"
+        seq = self.desk.accept(group=group, session=name, id=self.ids[-1], role=role, held=held.LISTENING).seq
+        self.lines.append(seq)
+        self.ledger.tx(lambda tx: held.bound_lines(tx, seq))
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data(), role=ROLES, text=st.sampled_from(["", "", "other", "another"]))
+    def change(self, data: st.DataObject, role: Role, text: str) -> None:
+        """Somebody edits or deletes what they said, whatever became of it."""
+        id = data.draw(st.sampled_from(self.ids))
+        self.revs += 1
+        row = self.ledger.tx(lambda tx: tx.one("SELECT * FROM inbound WHERE platform_id = ? AND kind = 'message'", id))
+        assert row is not None
+        kind = "edit" if text else "delete"
+        incoming = Incoming("terminal", row["chat"], id, row["sender"], (text,), AT, kind=kind, rev=self.revs)  # type: ignore[arg-type]
+        typed = [Part("typed", origin_of(role), text)]
+        for _ in range(2):  # its platform says so twice
+            if text:
+                self.ledger.tx(lambda tx: changes.edit(tx, incoming, role, typed, NOW))
+            else:
+                self.ledger.tx(lambda tx: changes.delete(tx, incoming, NOW))
+        if self.desk.state("inbound", row["seq"]) == "withdrawn" and row["seq"] in self.accepted:
+            self.accepted.remove(row["seq"])
 
     @precondition(lambda self: self.accepted and len(self.jobs) < 3)
     @rule(trust=st.sampled_from([1.0, 0.2]))
@@ -154,6 +186,15 @@ class Messages(RuleBasedStateMachine):
         return shown
 
     @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def stream(self, data: st.DataObject) -> None:
+        """The text of a turn begins to be shown."""
+        turn = data.draw(st.sampled_from(self.leases)).turn
+        row = self.ledger.tx(lambda tx: turns.get(tx, turn))
+        if not row["session"].startswith("job:"):
+            self.ledger.tx(lambda tx: streams.begin(tx, turn, "reply to", NOW, limits=ChannelLimits()))
+
+    @precondition(lambda self: self.leases)
     @rule(data=st.data(), ending=st.sampled_from(["answer", "answer", "answer", "fault", "stop"]))
     def end(self, data: st.DataObject, ending: str) -> None:
         lease = data.draw(st.sampled_from(self.leases))
@@ -208,19 +249,21 @@ class Messages(RuleBasedStateMachine):
         for address in self.ledger.tx(deliveries.waiting_chats)[:1]:
             row = self.ledger.tx(lambda tx, to=address: deliveries.head(tx, to.channel, to.account, to.chat))
             assert row is not None
+            found = self.platform[row["id"]] > 0
             if row["state"] == "sending":
-                self.decide(row["id"], "doubt")
+                self.decide(row["id"], "bounce" if row["edited"] else "doubt")
+            elif row["state"] == "unknown" and row["kind"] == "stream" and not (found and self.tells):
+                self.decide(row["id"], "fail")
             elif row["state"] == "unknown":
-                found = self.platform[row["id"]] > 0
                 decision = delivery_after_doubt(self.tells, found)
                 self.decide(row["id"], decision)
                 if decision == "repeat":
                     self.marked.add(row["id"])
                     self.platform[row["id"]] += 1
             else:
-                self.try_to_send(row["id"], fate)
+                self.try_to_send(row["id"], fate, bool(row["edited"]))
 
-    def try_to_send(self, id: int, fate: str) -> None:
+    def try_to_send(self, id: int, fate: str, edit: bool) -> None:
         self.ledger.tx(lambda tx: tx.move("delivery", id, "send"))
         if fate == "refused":
             self.decide(id, "bounce")
@@ -228,16 +271,17 @@ class Messages(RuleBasedStateMachine):
         if fate == "crash before":
             self.crash()
             return
-        self.platform[id] += 1
+        self.platform[id] = 1 if edit else self.platform[id] + 1  # the same text again changes nothing
         if fate == "sent":
             self.decide(id, "arrive")
         elif fate == "lost answer":
-            self.decide(id, "doubt")
+            self.decide(id, "bounce" if edit else "doubt")
         else:
             self.crash()
 
     def decide(self, id: int, event: str) -> None:
-        self.ledger.tx(lambda tx: deliveries.decide(tx, id, event))
+        platform_id = f"m{id}" if event in ("arrive", "find") else None
+        self.ledger.tx(lambda tx: deliveries.decide(tx, id, event, platform_id=platform_id))
 
     @rule()
     def crash(self) -> None:
@@ -308,21 +352,36 @@ class Messages(RuleBasedStateMachine):
             )
             replies = [row for row in sent if row["kind"] == "text" or "did not work" in row["text"]]
             assert len(replies) == (0 if message["state"] == "stopped" else 1)
-            assert all(self.platform[row["id"]] >= 1 for row in sent)
+            assert all(self.platform[row["id"]] >= 1 for row in sent if row["kind"] != "stream")
+            grown = {row["id"] for row in sent if row["kind"] == "stream" and row["state"] == "sent"}
+            assert grown <= {row["edits"] for row in sent}, "what has begun to be shown says how it ended"
             if message["state"] == "recorded":
                 wakes = self.ledger.tx(
                     lambda tx, seq=seq: tx.all("SELECT MAX(id) AS id FROM wake WHERE inbound = ?", seq)  # type: ignore[misc]
                 )
                 assert {row["id"] for row in wakes} <= self.shown[message["turn"]]
         self.judge_turns()
+        self.judge_changes()
+
+    def judge_changes(self) -> None:
+        """Each change has replaced, was shown, or is to be noted; a line was read with an answer, or waits."""
+        noted = {row["seq"] for row, _ in self.ledger.tx(changes.to_note)}
+        for row in self.ledger.tx(lambda tx: tx.all("SELECT * FROM inbound WHERE kind <> 'message'")):
+            assert row["state"] in ("recorded", "stopped", "failed") or row["seq"] in noted, dict(row)
+        for seq in self.lines:
+            assert self.desk.state("inbound", seq) in ("held", "stale", "recorded", "stopped", "failed", "withdrawn")
 
     def judge_turns(self) -> None:
         """Each turn has ended, one role acted in it, and what a job said went nowhere."""
         for turn in self.ledger.tx(lambda tx: tx.all("SELECT * FROM turn")):
-            assert turn["state"] in ("answered", "stopped", "failed", "joined") and turn["recorded_at"], dict(turn)
+            ends_ = ("answered", "stopped", "failed", "joined", "withdrawn")
+            assert turn["state"] in ends_ and turn["recorded_at"], dict(turn)
             wakes = self.ledger.tx(lambda tx, id=turn["id"]: tx.all(f"{turns.WAKES} WHERE tw.turn = ?", id))  # type: ignore[misc]
-            assert bool(wakes) == (turn["state"] != "joined")
-            assert len({wake["authority"] for wake in wakes}) <= 1
+            kinds = {wake["kind"] for wake in wakes}
+            assert bool(wakes) == (turn["state"] not in ("joined", "withdrawn"))
+            assert not wakes or kinds - {"line", "edit"}  # neither is answered for itself
+            assert "line" in kinds or len({wake["authority"] for wake in wakes if wake["kind"] != "edit"}) <= 1
+            assert all(at_least(Role(wake["authority"]), Role(turn["authority"])) for wake in wakes)
             assert all(wake["state"] == "closed" and wake["trust"] >= turn["taint"] for wake in wakes)
             sent = self.ledger.tx(lambda tx, id=turn["id"]: tx.all("SELECT 1 FROM delivery WHERE turn = ?", id))  # type: ignore[misc]
             assert not (sent and turn["session"].startswith("job:"))

@@ -19,7 +19,7 @@ from clawd import daemon
 from clawd.channel import ChannelLimits, Inbox, NotSent
 from clawd.cli.main import run
 from clawd.model import Incoming, Outgoing
-from clawd.trust import Role
+from clawd.supervise import Part
 from tests.system.watched import watch
 
 
@@ -34,7 +34,7 @@ class Mute:
         for line in (self._directory / "mute.in").read_text().splitlines():
             message = json.loads(line)
             await inbox.receive(
-                Incoming("mute", "main", message["id"], "mute:7", (message["text"],), datetime.now(UTC))
+                Incoming("mute", "7", message["id"], "mute:7", (message["text"],), datetime.now(UTC), direct=True)
             )
         await anyio.sleep_forever()
 
@@ -57,10 +57,10 @@ class Daemon(daemon.Daemon):
     def _build(self, *arguments: Any) -> None:
         super()._build(*arguments)
         self.channels["mute"] = Mute(self.home.root)
+        self.channels.parts["mute"] = Part("mute", self.clock, back=lambda: self.outbox.back("mute"))
 
 
 if __name__ == "__main__":
     watch()
     daemon.Daemon = Daemon  # type: ignore[misc]
-    daemon._role = lambda incoming: Role.OWNER  # nobody is paired before people.toml exists
     sys.exit(run(sys.argv[1:]))

@@ -169,7 +169,11 @@ def mute(home: Home, fault: str) -> None:
     home.script({"text": "re {message}"})
     (home.root / "mute.in").write_text(json.dumps({"id": "m1", "text": "one"}) + "\n")
     (home.root / "mute.out").touch()
+    (home.root / "people.toml").write_text(
+        'schema = 1\n[[people]]\nname = "ann"\nrole = "owner"\naccounts = ["mute:7"]\n'
+    )
     home.json("groups", "add", "main")
+    home.json("groups", "set", "main", "bindings", '["terminal:main", "mute:7"]')
     home.start(fault, module="tests.system.elsewhere")
     assert home.wait() == -signal.SIGKILL
 
