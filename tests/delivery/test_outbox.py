@@ -275,7 +275,7 @@ def loud(text: str, limits: ChannelLimits) -> Formatted:
 async def test_what_a_model_wrote_has_its_channels_form(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, kind: str, form: str | None
 ) -> None:
-    monkeypatch.setattr(module, "formatted", loud)
+    monkeypatch.setattr("clawd.delivery.message.formatted", loud)
     put(ledger, "a", kind=kind)
     platform = Platform(markup="spans")
     await run(ledger, platform)
@@ -286,7 +286,7 @@ async def test_what_a_model_wrote_has_its_channels_form(
 async def test_a_form_that_is_refused_costs_the_form_of_that_piece_alone(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "formatted", loud)
+    monkeypatch.setattr("clawd.delivery.message.formatted", loud)
     put(ledger, "a", "b", "c")
     platform = Platform(["ok", FormatRefused("can't parse"), NotSent("429", 0.01), LOST, "ok"], markup="spans")
     assert await run(ledger, platform) == ["sent", "resent", "sent"]
@@ -302,7 +302,7 @@ async def test_a_defect_of_the_form_costs_the_form(ledger: Ledger, monkeypatch: 
     def broken(text: str, limits: ChannelLimits) -> Formatted:
         raise ValueError(text)
 
-    monkeypatch.setattr(module, "formatted", broken)
+    monkeypatch.setattr("clawd.delivery.message.formatted", broken)
     put(ledger, "a")
     platform = Platform(markup="spans")
     assert await run(ledger, platform) == ["sent"]
