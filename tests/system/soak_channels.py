@@ -70,14 +70,15 @@ class Plan:
 
 @dataclass
 class Report:
-    """What was done, and everything that must not be. `repeats` are answers that may be one, and say so; `begun` are
-    messages that began to grow and whose answer came as another one."""
+    """What was done, and everything that must not be. `grown`: messages that were seen to grow; `begun`: those of them
+    whose answer came as another one; `repeats`: answers that may be one, and say so; `slowest`: seconds."""
 
     seconds: float = 0.0
     messages: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    repeats: int = 0
+    grown: int = 0
     begun: int = 0
+    repeats: int = 0
     slowest: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
@@ -91,6 +92,9 @@ class Place:
     senders: tuple[str, ...]
     mention: bool = False
     thread: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.platform.name}:{self.chat}:{self.thread}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +413,7 @@ class Chats:
     def _judge_answers(self, said: Said, answers: list[Sent]) -> None:
         mark = REPEAT.strip()
         whole = [each for each in answers if END in each.text]
+        self.report.grown += sum(len(each.history) > 1 for each in answers)
         self.report.begun += len(answers) - len(whole)
         self.report.repeats += sum(mark in each.text for each in whole)
         self.report.slowest = max(self.report.slowest, round(self._answered.get(said.word, 0.0) - said.at, 1))
@@ -417,7 +422,7 @@ class Chats:
         stray += [each for each in answers if said.place.thread and each.thread != said.place.thread]
         if first is None or stray or len(more) > 1 or not all(mark in each.text for each in more):
             seen = [(each.chat, each.thread, each.text) for each in answers]
-            self.report.wrong.append(f"{said} is answered by {seen}")
+            self.report.wrong.append(f"{said.word} of {said.sender} in {said.place} is answered by {seen}")
 
     def _judge_order(self, by_word: dict[str, Any]) -> None:
         """Of what one person says in one thread: it is taken in as it was said, and answered as it was taken in. Only
