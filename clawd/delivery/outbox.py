@@ -34,6 +34,7 @@ from clawd.ledger import chats, deliveries
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import REPEAT, Address
 from clawd.ledger.moves import delivery_after_doubt
+from clawd.log import redactor
 from clawd.markdown import formatted
 from clawd.model import Button, Outgoing
 from clawd.signals import News, Signals
@@ -337,6 +338,8 @@ class Outbox:
         error: str | None = None,
         also: Callable[[Transaction], None] = lambda tx: None,
     ) -> None:
+        error = redactor.clean(error) if error else None  # an adapter's own words: they reach people
+
         def decide(tx: Transaction) -> str:
             also(tx)
             return deliveries.decide(tx, row["id"], event, platform_id=platform_id, error=error)
