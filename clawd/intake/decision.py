@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from clawd.errors import UsageError
 from clawd.intake.commands import names_a_bot, parse
@@ -69,7 +69,8 @@ def storable(incoming: Incoming) -> Incoming:
     themselves: one message is never what the next ones wait for."""
     ids = ("account", "chat", "thread", "platform_id", "sender", "reply_to", "album", "target", "value")
     given = {each: getattr(incoming, each) for each in (*ids, "name", "title")}
-    return replace(incoming, **{each: clean(str(said)) for each, said in given.items() if said})
+    cleaned: dict[str, Any] = {each: clean(str(said)) for each, said in given.items() if said}
+    return replace(incoming, **cleaned)
 
 
 def checked(incoming: Incoming) -> Incoming:

@@ -694,7 +694,7 @@ async def test_files_that_come_are_fetched(platform: standin.Telegram, tmp_path:
         platform.files["h"] = ("../../x", b"theirs")
         with pytest.raises(SendRefused):
             await telegram.fetch(hostile, tmp_path / "none")
-        platform.files["h"] = ("x", bytes(50 << 20))
+        platform.files["h"] = ("x", bytes((20 << 20) + 1))
         platform._getfile = lambda params: {"file_id": "h", "file_size": 1, "file_path": "x"}  # type: ignore[method-assign]
         with pytest.raises(SendRefused, match="20 MB"):
             await telegram.fetch(hostile, tmp_path / "cut")
