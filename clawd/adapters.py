@@ -23,9 +23,9 @@ from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-# Lines without a row on their way at one time, and for how long: whoever floods us with strangers has the rest told
-# nothing, and takes no connection from those who may speak.
-MOST_LINES, LINE_S = 4, 60.0
+# Lines without a row in a second, and for how long one is tried: of a flood of strangers the rest is told nothing, and
+# those who may speak keep the connections and the platform's patience.
+MOST_LINES, LINES_S, LINE_S = 8, 1.0, 60.0
 
 
 class Adapters(dict[str, Adapter]):
@@ -187,10 +187,12 @@ class ChannelInbox:
             reply_to=None if incoming.direct else incoming.platform_id,
         )
         try:
-            with anyio.fail_after(LINE_S):
-                await self._adapter.send(line)
-        except Exception as error:
-            log.info("%s: a line for a stranger was not sent: %s", incoming.channel, type(error).__name__)
+            try:
+                with anyio.fail_after(LINE_S):
+                    await self._adapter.send(line)
+            except Exception as error:
+                log.info("%s: a line for a stranger was not sent: %s", incoming.channel, type(error).__name__)
+            await anyio.sleep(LINES_S)
         finally:
             self._lines -= 1
 

@@ -33,7 +33,7 @@ class Slow(Adapter):
     async def send(self, message: Outgoing) -> str:
         self.begun.append(message)
         await self.open.wait()
-        raise ConnectionError
+        return "1"
 
 
 class Door:
@@ -57,7 +57,7 @@ async def test_ten_thousand_strangers_take_up_no_channel() -> None:
         slow.open.set()
         while len(slow.begun) == MOST_LINES:  # the next one is told again
             await inbox.receive(stranger(1))
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.02)
 
 
 async def test_an_adapter_that_cannot_be_made_is_closed_and_the_others_are_there(
