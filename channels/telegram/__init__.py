@@ -21,6 +21,7 @@ from urllib.parse import quote
 import anyio
 from anyio import to_thread
 
+from channels.telegram.calls import calling_nobody
 from channels.telegram.outcomes import WRONG, is_wrong_token, outcome, seconds
 from channels.telegram.reading import read
 from clawd.channel import (
@@ -253,8 +254,9 @@ class Telegram(Adapter):
         ]
         buttons = [InlineKeyboardButton(each.label, callback_data=each.value) for each in message.buttons]
         rows = [buttons] if sum(len(each.text) for each in buttons) <= ROW else [[each] for each in buttons]
+        text = form.text if not chat.startswith("-") else calling_nobody(form)
         shown: dict[str, Any] = {
-            "text": head + form.text,
+            "text": head + text,
             "entities": entities or None,
             "link_preview_options": LinkPreviewOptions(is_disabled=True),
             "reply_markup": InlineKeyboardMarkup(rows) if buttons else None,
