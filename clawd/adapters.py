@@ -24,6 +24,9 @@ from clawd.tasks import Tasks
 log = logging.getLogger(__name__)
 
 STARTING_S = 30.0
+# Lines without a row in a second, and for how long one is tried: of a flood of strangers the rest is told nothing, and
+# those who may speak keep the connections and the platform's patience.
+MOST_LINES, LINES_S, LINE_S = 8, 1.0, 60.0
 
 
 class Adapters(dict[str, Adapter]):
@@ -59,6 +62,9 @@ class Adapters(dict[str, Adapter]):
             self[name] = channels.adapter(self._tables(), name)
         except ConfigError as error:
             self[name] = channels.Closed(name, str(error))
+        except Exception as error:  # a defect of one adapter is no other channel's
+            log.exception("the channel %s cannot be made", name)
+            self[name] = channels.Closed(name, f"it cannot be made ({type(error).__name__}); the log says more")
         part = self.parts[name] = Part(name, self._clock, told, back)
         part.broke = lambda: self._tasks.start_soon(self._outage, part, part.since, name=f"outage {name}")
 
@@ -166,34 +172,40 @@ class ChannelInbox:
     ) -> None:
         self._adapter, self._part, self._intake = adapter, part, intake
         self._ledger, self._clock, self._tasks = ledger, clock, tasks
+        self._lines = 0
 
     async def receive(self, incoming: Incoming, cursor: str | None = None) -> Receipt:
         self.heard()
         receipt = await self._intake.receive(incoming, cursor)
         if receipt.message is not None:
             self._part.inbound = rfc3339(self._clock.now())
-        elif receipt.told and incoming.channel != "terminal":  # also in a shared chat: the door knows when to be silent
+        elif receipt.told and incoming.channel != "terminal" and self._lines < MOST_LINES:
+            self._lines += 1  # also in a shared chat: the door knows when to be silent
             self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line without a row")
         return receipt
 
     async def _answer(self, incoming: Incoming, text: str) -> None:
         """What is told to whom the ledger knows nothing of: one try."""
+        line = Outgoing(
+            delivery=0,
+            channel=incoming.channel,
+            account=incoming.account,
+            chat=incoming.chat,
+            thread=incoming.thread,
+            kind="notice",
+            text=text,
+            nonce=new_id(),
+            reply_to=None if incoming.direct else incoming.platform_id,
+        )
         try:
-            await self._adapter.send(
-                Outgoing(
-                    delivery=0,
-                    channel=incoming.channel,
-                    account=incoming.account,
-                    chat=incoming.chat,
-                    thread=incoming.thread,
-                    kind="notice",
-                    text=text,
-                    nonce=new_id(),
-                    reply_to=None if incoming.direct else incoming.platform_id,
-                )
-            )
-        except Exception as error:
-            log.info("%s: a line for a stranger was not sent: %s", incoming.channel, type(error).__name__)
+            try:
+                with anyio.fail_after(LINE_S):
+                    await self._adapter.send(line)
+            except Exception as error:
+                log.info("%s: a line for a stranger was not sent: %s", incoming.channel, type(error).__name__)
+            await anyio.sleep(LINES_S)
+        finally:
+            self._lines -= 1
 
     async def keep(self, cursor: str) -> None:
         now, name = rfc3339(self._clock.now()), self._part.name

@@ -17,6 +17,7 @@ import anyio
 
 from clawd.channel import Fatal
 from clawd.clock import LONGEST_S, Clock, backoff
+from clawd.log import redactor
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Part:
 
     def failed(self, why: str) -> None:
         """It does not work now, and is tried again. One line of the log an outage."""
-        now = self.clock.monotonic()
+        now, why = self.clock.monotonic(), redactor.clean(why)
         if self.since is None:
             self.since = now
             self.outages.append(now)
@@ -79,6 +80,7 @@ class Part:
 
     def died(self, why: str) -> None:
         """It will not work as it is configured."""
+        why = redactor.clean(why)
         self.state, self.error, self.since, self.said = "dead", why, None, True
         log.error("%s is dead: %s", self.name, why)
         self.told(f"{self.name} does not work and is not tried again before its config changes: {why}")

@@ -12,6 +12,7 @@ import pytest
 from clawd import supervise
 from clawd.channel import Fatal
 from clawd.clock import SystemClock, TurnedClock
+from clawd.log import redactor
 from clawd.supervise import AGAIN, AGAIN_S, Part, is_flapping
 
 
@@ -89,6 +90,9 @@ async def test_what_is_not_let_in_is_dead_and_told_at_once() -> None:
     async def work() -> None:
         raise Fatal("the token is wrong")
 
+    redactor.add("7:an-adapters-token")
+    part.failed("no route to https://chat/bot7:an-adapters-token/send")
+    assert part.error == "no route to https://chat/bot[secret]/send"
     await supervise.supervise(part, work)
     assert (part.state, part.error) == ("dead", "the token is wrong")
     assert told == ["chat does not work and is not tried again before its config changes: the token is wrong"]

@@ -89,8 +89,8 @@ class Discord(Adapter):
     ) -> None:
         assert client.user is not None
         me, now = str(client.user.id), datetime.now(UTC)
-        place = place or await self._place(client, data["channel_id"], data.get("guild_id"))
         try:
+            place = place or await self._place(client, data["channel_id"], data.get("guild_id"))
             match name:
                 case "MESSAGE_CREATE":
                     if data["author"]["id"] == me and data.get("nonce"):
@@ -104,10 +104,11 @@ class Discord(Adapter):
                     incoming = read_reaction(data, place, me, now)
                 case _:
                     incoming = read_interaction(data, place)
-        except (LookupError, TypeError, ValueError, AttributeError):
+            if incoming is None:
+                return
+            int(incoming.platform_id.partition(":")[0])  # the cursor compares them
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             log.exception("discord: an event cannot be read: %s", name)
-            return
-        if incoming is None:
             return
         if incoming.kind == "message":
             await line.receive(incoming, data["channel_id"], place)

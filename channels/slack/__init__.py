@@ -192,8 +192,8 @@ class Slack(Adapter):
                         name = profile.get("display_name") or user.get("real_name") or user.get("name")
                     else:
                         name = (await self._call("conversations_info", safe=True, channel=id))["channel"].get("name")
-                except (NotSent, SendRefused) as error:
-                    log.debug("slack: no name of %s: %s", id, error)
+                except Exception as error:  # whatever Slack answered: a message is not lost for a name
+                    log.debug("slack: no name of %s: %s", id, type(error).__name__)
                 else:
                     self._names[id] = (name or "", now + _NAME_S)
         return {id: self._names[id][0] for id in ids if self._names.get(id, ("",))[0]}

@@ -84,6 +84,8 @@ def incoming(
         edited = message.get("edited")
         if not edited or edited == before.get("edited") or not _persons(message, us):
             return None  # a link was unfolded, a thread was counted
+        if edited.get("user", message["user"]) != message["user"]:
+            return None  # by a program of the workspace: nobody's own words
         return _message("edit", message, chat, team, us, names, edited["ts"])
     if subtype not in _TALK or not _persons(event, us):
         return None

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import anyio
 from anyio import to_thread
 
+from channels.telegram.calls import calling_nobody
 from channels.telegram.outcomes import WRONG, is_wrong_token, outcome, seconds
 from channels.telegram.reading import read
 from clawd.channel import (
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 CONFLICT_S = 60.0  # so long the poll of a daemon that ended may be open still
 CLOSE_S = 5.0
 SEND_S, FILE_S = 20.0, 120.0  # that the answer to a message, and to a file, is waited for
-LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_S, MOST_PAUSE_S = 30.0, 300.0  # of our own, and when Telegram asks for it
 ROW = 36  # characters of the buttons that are shown side by side
 GENERAL = "1"  # the topic that a send must not name, and typing must
 UPDATES = ["message", "edited_message", "channel_post", "edited_channel_post", "callback_query"]
@@ -157,7 +158,8 @@ class Telegram(Adapter):
                     if now - conflict >= CONFLICT_S:
                         inbox.trouble(ANOTHER)
                 pause = min(LONGEST_PAUSE_S, 0.5 * 2.0 ** min(failures - 1, 10)) * (0.75 + random.random() / 2)
-                await anyio.sleep(max(pause, seconds(error) if isinstance(error, RetryAfter) else 0.0))
+                asked = min(seconds(error), MOST_PAUSE_S) if isinstance(error, RetryAfter) else 0.0
+                await anyio.sleep(max(pause, asked))
 
     async def _update(self, raw: dict[str, Any], me: telegram.User, inbox: Inbox, bot: telegram.Bot) -> None:
         """Hand one update over. What cannot be read is passed by: asking for it again would bring nothing else."""
@@ -252,8 +254,9 @@ class Telegram(Adapter):
         ]
         buttons = [InlineKeyboardButton(each.label, callback_data=each.value) for each in message.buttons]
         rows = [buttons] if sum(len(each.text) for each in buttons) <= ROW else [[each] for each in buttons]
+        text = form.text if not chat.startswith("-") else calling_nobody(form)
         shown: dict[str, Any] = {
-            "text": head + form.text,
+            "text": head + text,
             "entities": entities or None,
             "link_preview_options": LinkPreviewOptions(is_disabled=True),
             "reply_markup": InlineKeyboardMarkup(rows) if buttons else None,

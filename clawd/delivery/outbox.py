@@ -33,6 +33,7 @@ from clawd.ledger import chats, deliveries
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.moves import delivery_after_doubt
+from clawd.log import redactor
 from clawd.model import Outgoing
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
@@ -321,6 +322,8 @@ class Outbox:
         error: str | None = None,
         also: Callable[[Transaction], None] = lambda tx: None,
     ) -> None:
+        error = redactor.clean(error) if error else None  # an adapter's own words: they reach people
+
         def decide(tx: Transaction) -> str:
             also(tx)
             return deliveries.decide(tx, row["id"], event, platform_id=platform_id, error=error)

@@ -19,6 +19,7 @@ Key = tuple[str, str, str]
 """Channel, account, chat."""
 
 _MINUTE = 60.0
+_LONGEST_HOLD = 86_400.0  # whatever a platform asks for, it is asked again after a day
 _MOST = 1000  # chats that are remembered before those are forgotten that are free
 
 
@@ -63,7 +64,7 @@ class Pace:
         """The platform wants nothing more for this chat, for so long. Gives whether that is a time."""
         if not 0 < seconds < math.inf:
             return False
-        self._chat(key).held = self._now() + seconds
+        self._chat(key).held = self._now() + min(seconds, _LONGEST_HOLD)
         return True
 
     def spare(self, key: Key, shared: bool) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from clawd.errors import UsageError
 from clawd.intake.commands import names_a_bot, parse
@@ -60,11 +60,21 @@ def is_late(at: datetime, now: datetime, hours: float) -> bool:
     return bool(hours) and (now - at).total_seconds() > hours * 3600
 
 
+def clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be stored
+
+
+def storable(incoming: Incoming) -> Incoming:
+    """The same, with ids and names that can be kept and compared, whatever a platform answers or somebody calls
+    themselves: one message is never what the next ones wait for."""
+    ids = ("account", "chat", "thread", "platform_id", "sender", "reply_to", "album", "target", "value")
+    given = {each: getattr(incoming, each) for each in (*ids, "name", "title")}
+    cleaned: dict[str, Any] = {each: clean(str(said)) for each, said in given.items() if said}
+    return replace(incoming, **cleaned)
+
+
 def checked(incoming: Incoming) -> Incoming:
     """The same, as text that can be kept. Raises UsageError for what cannot be a message."""
-
-    def clean(text: str) -> str:
-        return text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be stored
 
     def name(file: Attachment) -> Attachment:
         return replace(file, name=clean(file.name), mime=clean(file.mime)[:100])

@@ -117,7 +117,8 @@ class Intake:
             raise StorageError("clawd is ending; send it again when it runs")
         terminal = incoming.channel == "terminal"
         if not terminal:
-            incoming = await self._ledger.do(lambda tx: _by_first_name(tx, incoming))
+            named = decision.storable(incoming)
+            incoming = await self._ledger.do(lambda tx: _by_first_name(tx, named))
         admitted = await self._door.admit(incoming)
         if admitted.place is None:
             log.info("a stranger was turned away", extra={"channel": incoming.channel})

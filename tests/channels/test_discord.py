@@ -337,6 +337,11 @@ async def test_an_event_that_cannot_be_read_is_one_event(
     async with running(adapter, inbox, platform):
         bad = platform.message("500", "7", "odd") | platform.where("500")
         platform.emit("MESSAGE_CREATE", bad | {"message_reference": {"type": 1}, "message_snapshots": [{}]})
+        for odd in ({"id": "x\ny"}, {"id": None}, {"channel_id": "x", "guild_id": "1"}, {"author": []}):
+            platform.emit("MESSAGE_CREATE", bad | odd)
+        platform.emit("MESSAGE_DELETE", {"id": "1"})
+        press = {"id": "9" * 400, "type": 3, "token": "t", "channel_id": "9007", "user": {"id": "7"}}
+        platform.emit("INTERACTION_CREATE", press | {"data": {"custom_id": "x"}, "message": {"id": "1"}})
         platform.say("good", "500")
         await until(lambda: inbox.texts == ["good"])
         assert platform.opened == ["IDENTIFY"]

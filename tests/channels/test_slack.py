@@ -164,6 +164,9 @@ async def test_edits_and_deletions(platform: platforms.Slack) -> None:
         message = platform.messages["C100", id]
         platform.changed("C100", message, message | {"attachments": [{"title": "a page"}]})  # a link was unfolded
         platform.changed("C100", message, message | {"reply_count": 1})
+        program = {"edited": {"user": "U8", "ts": platform.ts()}, "text": "not Olga's words"}
+        platform.changed("C100", message, message | program)
+        platform.messages["C100", id] = message
         platform.edit(id, "third", chat="C100")
         platform.delete(id, chat="C100")
         root = platform.say("has replies")
@@ -244,6 +247,7 @@ async def test_what_cannot_be_kept_is_sent_again(platform: platforms.Slack, capl
 
 
 async def test_messages_come_in_their_order_also_when_names_are_slow(platform: platforms.Slack) -> None:
+    platform._conversations_info = lambda params: {"channel": ["nonsense"]}  # type: ignore[attr-defined]
     async with running(platform) as (_, inbox):
         platform.fail(500, what="other", hang=0.2)
         for number in range(20):

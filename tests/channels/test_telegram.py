@@ -18,6 +18,7 @@ from telegram.error import BadRequest, NetworkError, TelegramError, TimedOut
 
 import channels.telegram
 from channels.telegram import Telegram
+from channels.telegram.calls import calling_nobody
 from channels.telegram.outcomes import outcome
 from channels.telegram.reading import read
 from clawd.channel import ChatMoved, Fatal, FormatRefused, NotSent, SendRefused, Unsure
@@ -504,6 +505,16 @@ async def test_what_is_sent_is_shown(platform: standin.Telegram) -> None:
         await telegram.send(outgoing("x" * telegram.limits.text, "-100", thread="77777"))
         await telegram.send(outgoing("*not* _parsed_ <b>at all</b> [x](y)"))
         assert platform.sent[-1].text == "*not* _parsed_ <b>at all</b> [x](y)"
+        for text, shown in (
+            ("@anna_b and (@bob1), a@b.org, @ 7", "\uff20anna_b and (\uff20bob1), a@b.org, @ 7"),
+            ("😀@property @anna_b", "😀@property \uff20anna_b"),
+        ):
+            code = (Span("code", 2, 9),) if "property" in text else ()
+            await telegram.send(outgoing("source", "-100", formatted=Formatted(text, code)))
+            assert platform.sent[-1].text == shown
+        assert calling_nobody(Formatted("https://a.org/@anna_b https://@anna_b")).count("@") == 1
+        await telegram.send(outgoing("to @anna_b alone"))
+        assert platform.sent[-1].text == "to @anna_b alone"
         long = [Button(f"A long label, number {number}", f"answer:1:{number}") for number in range(3)]
         await telegram.send(outgoing("Which?", buttons=tuple(long)))
         assert len(platform.sent[-1].buttons) == 3
@@ -694,7 +705,7 @@ async def test_files_that_come_are_fetched(platform: standin.Telegram, tmp_path:
         platform.files["h"] = ("../../x", b"theirs")
         with pytest.raises(SendRefused):
             await telegram.fetch(hostile, tmp_path / "none")
-        platform.files["h"] = ("x", bytes(50 << 20))
+        platform.files["h"] = ("x", bytes((20 << 20) + 1))
         platform._getfile = lambda params: {"file_id": "h", "file_size": 1, "file_path": "x"}  # type: ignore[method-assign]
         with pytest.raises(SendRefused, match="20 MB"):
             await telegram.fetch(hostile, tmp_path / "cut")

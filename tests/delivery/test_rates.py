@@ -68,6 +68,11 @@ def test_what_the_platform_said_holds_that_chat_alone_and_as_long(clock: TurnedC
     assert each.wait(A, False) == 0
 
 
+def test_nobody_is_held_for_ever(clock: TurnedClock) -> None:
+    each = pace(clock)
+    assert each.hold(A, 1e9) and each.wait(A, False) == 86_400
+
+
 @pytest.mark.parametrize("seconds", [0, -1, math.inf, math.nan])
 def test_what_is_no_time_holds_nothing(clock: TurnedClock, seconds: float) -> None:
     each = pace(clock)

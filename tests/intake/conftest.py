@@ -78,6 +78,7 @@ class World:
     delivered: list[Address] = field(default_factory=list)
     ended: list[tuple[list[int], list[int]]] = field(default_factory=list)
     noted: int = 0
+    met: list[str] = field(default_factory=list)
     count: int = 0
     intake: Intake = field(init=False)
 
@@ -103,6 +104,7 @@ class World:
         return f"group {group}"
 
     async def admit(self, incoming: Incoming) -> Admitted:
+        self.met += [incoming.name, incoming.title, incoming.chat]
         place = Place("main", f"{incoming.channel}:{incoming.chat}")
         if incoming.sender.startswith("stranger:"):
             return Admitted(Role.STRANGER, told="Who are you?")

@@ -78,6 +78,16 @@ async def test_a_defect_of_ours_stops_no_poll_loop_and_is_told(world: World) -> 
     assert cursor(world) == "7" and "by a defect of clawd" in world.told()[0] and world.delivered
 
 
+@pytest.mark.parametrize("sender", ["chat:1", "chat:9"])
+async def test_no_name_or_id_holds_up_what_comes_behind_it(world: World, sender: str) -> None:
+    odd: Any = {"name": "\ud83d", "title": "\ud83d\n", "thread": 5, "reply_to": "\ud83d", "album": [1]}
+    async with opened(world):
+        await take(world, "7", text="hi", sender=sender, **odd)
+        await take(world, "8", text="hi", sender="chat:1", direct=False, addressed=True, chat="\ud83d", title="\ud83d")
+    assert cursor(world) == "8" and len(world.states()) == (2 if sender == "chat:1" else 1)
+    assert all(name == name.encode("utf-8", "replace").decode() for name in world.met)
+
+
 async def test_on_a_full_disk_nothing_is_acknowledged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.ledger, "lay_ballast", lambda: False)
     async with opened(world):

@@ -464,6 +464,10 @@ class Telegram(Platform):
             except UnicodeDecodeError:
                 self.problems.append(f"an entity cuts a character: {each}")
                 raise Refusal("Bad Request: can't parse entities: in a surrogate pair") from None
+        for each in (shown for kind, shown in spans if kind in ("code", "pre")):
+            text = text.replace(each, " ")
+        if str(params["chat_id"]).startswith("-") and re.search(r"(?<!\w)@[A-Za-z]\w{2}|tg://user", text):
+            self.problems.append("a message may ping")
         return spans
 
     def _keep(
