@@ -24,6 +24,8 @@ from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+STARTING_S = 30.0
+
 
 class Adapters(dict[str, Adapter]):
     """By name, with how each of them is. `tables` gives the config's of now; `told(sentence, but_not=channel)` tells
@@ -52,7 +54,7 @@ class Adapters(dict[str, Adapter]):
             self._tasks.start_soon(self._register, name, name=f"commands of {name}")
 
         def told(sentence: str) -> None:
-            self._told(sentence, name)
+            self._tasks.start_soon(self._tell, sentence, name, name=f"told of {name}")
 
         try:
             self[name] = channels.adapter(self._tables(), name)
@@ -103,6 +105,16 @@ class Adapters(dict[str, Adapter]):
                 await supervise(part, lambda: adapter.run(inbox))
         finally:
             ended.set()
+
+    async def _tell(self, sentence: str, about: str) -> None:
+        """Tell the owner on another channel; one that is starting just now is given a while."""
+        until = self._clock.monotonic() + STARTING_S
+        others = [part for name, part in self.parts.items() if name not in (about, "terminal")]
+        while any(part.state == "starting" for part in others) and not any(part.state == "live" for part in others):
+            if self._clock.monotonic() >= until:
+                break
+            await anyio.sleep(STARTING_S / 60)
+        self._told(sentence, about)
 
     async def _register(self, name: str) -> None:
         """Tell a platform that is there which commands there are; an adapter knows what its platform has already."""

@@ -8,7 +8,7 @@ from typing import Any
 from clawd.commands.operations import Operations
 from clawd.config.home import Home
 from clawd.control.chat import TerminalLike
-from clawd.delivery.outbox import outgoing
+from clawd.delivery.message import outgoing
 from clawd.ids import check_session_id
 from clawd.intake import Place
 from clawd.ledger import deliveries, groups, queries

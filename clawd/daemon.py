@@ -205,6 +205,7 @@ class Daemon:
             tell_owner=lambda sentence, but_not: self.owner.tell(sentence, but_not),
             sent=self.channels.sent,
             is_open=self.channels.is_open,
+            is_live=self.channels.is_live,
         )
         self.live = Live(ledger, signals, clock, self.channels, self.outbox, tasks, self.config.wall_seconds)
         self.roster = LiveRoster(home, lambda sentence: self.owner.tell_soon(sentence))

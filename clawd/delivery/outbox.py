@@ -7,11 +7,10 @@ once and marked. An edit is no repeat: the same text again changes nothing.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -20,7 +19,6 @@ from clawd import faults
 from clawd.channel import (
     NOTICE,
     Adapter,
-    ChannelLimits,
     ChatMoved,
     FormatRefused,
     NotSent,
@@ -29,13 +27,13 @@ from clawd.channel import (
     Unsure,
 )
 from clawd.clock import LONGEST_S, Clock, backoff, rfc3339
+from clawd.delivery.message import shaped
 from clawd.delivery.rates import Key, Pace
 from clawd.ledger import chats, deliveries
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.ledger.deliveries import REPEAT, Address
+from clawd.ledger.deliveries import Address
 from clawd.ledger.moves import delivery_after_doubt
-from clawd.markdown import formatted
-from clawd.model import Button, Outgoing
+from clawd.model import Outgoing
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
 
@@ -69,7 +67,8 @@ class Outbox:
     """Sends what the ledger holds. `wake` says that a chat has news; `start` looks through all of them once.
 
     `failed` is told of every send that failed for good, `tell_owner(sentence, but_not=channel)` what to say of it;
-    `sent(channel)` of each that arrived. While `is_open(channel)` says no, nothing is tried there.
+    `sent(channel)` of each that arrived. While `is_open(channel)` says no, nothing is tried there; nothing is repeated
+    before `is_live(channel)`.
     """
 
     def __init__(
@@ -84,10 +83,12 @@ class Outbox:
         tell_owner: Callable[[str, str], Awaitable[None]] | None = None,
         sent: Callable[[str], None] = lambda channel: None,
         is_open: Callable[[str], bool] = lambda channel: True,
+        is_live: Callable[[str], bool] = lambda channel: True,
     ) -> None:
         self._ledger, self._signals, self._clock = ledger, signals, clock
         self._channels, self._blobs, self._tasks = channels, blobs, tasks
         self._failed, self._tell_owner, self._sent, self._is_open = failed, tell_owner, sent, is_open
+        self._is_live = is_live
         self._pace = Pace(self._rates, clock.monotonic)
         self._chats: dict[Key, _Chat] = {}
         self._courtesies: dict[Key, anyio.Event] = {}
@@ -219,7 +220,7 @@ class Outbox:
         return 0.0
 
     async def _send(self, row: Row, adapter: Adapter, chat: _Chat, key: Key, repeat: bool = False) -> float:
-        message = await self._message(row, adapter.limits, repeat, plain=chat.plain == row["id"])
+        message = await shaped(row, self._blobs, adapter.limits, repeat, plain=chat.plain == row["id"])
         try:
             with anyio.fail_after(FILE_S if message.path else SEND_S):
                 platform_id = await adapter.send(message)
@@ -261,8 +262,8 @@ class Outbox:
 
     async def _doubt(self, row: Row, message: Outgoing, chat: _Chat, repeat: bool, why: str) -> float:
         """Nobody knows whether it arrived. The platform has a moment before it is asked, or is sent it again."""
-        if repeat:
-            log.warning("delivery %s: the repeat is in doubt too: %s", row["id"], why)
+        if repeat:  # never a third time by itself
+            await self._tell_elsewhere(row, f"it was sent twice, and no answer came: {why}", "may not have come")
             return chat.again()
         chat.doubts += 1
         again = message.edits is not None and chat.doubts < _DOUBTS
@@ -278,7 +279,7 @@ class Outbox:
 
     async def _react(self, row: Row, adapter: Adapter) -> None:
         """One try: nothing behind a reaction waits for it, and none is made twice."""
-        message = await self._message(row, adapter.limits)
+        message = await shaped(row, self._blobs, adapter.limits)
         try:
             with anyio.fail_after(SEND_S):
                 platform_id = await adapter.send(message)
@@ -295,7 +296,7 @@ class Outbox:
         if tells:
             try:
                 with anyio.fail_after(SEND_S):
-                    found = await adapter.find(await self._message(row, adapter.limits))
+                    found = await adapter.find(await shaped(row, self._blobs, adapter.limits))
             except Unsure as error:
                 log.info("%s cannot tell whether delivery %s arrived: %s", key[0], row["id"], error)
                 tells = False
@@ -306,27 +307,10 @@ class Outbox:
             await self._decide(row, "fail", error="nobody knows whether it arrived")
             return 0.0
         decision = delivery_after_doubt(tells, found is not None)
+        if decision == "repeat" and not self._is_live(key[0]):  # there is one try: not while the platform is in trouble
+            return LONGEST_S
         await self._decide(row, decision, platform_id=found)
         return await self._send(row, adapter, chat, key, repeat=True) if decision == "repeat" else 0.0
-
-    async def _message(self, row: Row, limits: ChannelLimits, repeat: bool = False, plain: bool = False) -> Outgoing:
-        """A row in its channel's own form, unless it is to go `plain`."""
-        message = replace(outgoing(row, self._blobs), chat=row["now"], edits=None if repeat else row["edited"])
-        if not limits.buttons:
-            message = replace(message, buttons=())
-        if message.path is not None and (lack := _lack(message.path, message.name, row["channel"], limits)):
-            text = f"{message.text}\n\n{lack}".lstrip()
-            message = replace(message, kind="text", text=text, path=None, name=None)
-        if repeat:
-            message = replace(message, text=REPEAT + message.text, repeat=True)
-        if plain or row["kind"] not in ("text", "stream") or limits.markup == "plain":
-            return message
-        try:
-            form = await anyio.to_thread.run_sync(formatted, message.text, limits)
-        except Exception:  # a defect of ours costs the form, not the message
-            log.exception("delivery %s cannot be put into the form of %s", row["id"], row["channel"])
-            return message
-        return replace(message, formatted=form)
 
     async def _decide(
         self,
@@ -352,15 +336,14 @@ class Outbox:
             )
         )
 
-    async def _tell_elsewhere(self, row: Row, error: str) -> None:
-        """A delivery failed for good: the owner hears of it on another channel, and the conversation keeps a note."""
-        log.error("delivery %s to %s:%s failed: %s", row["id"], row["channel"], row["chat"], error)
+    async def _tell_elsewhere(self, row: Row, error: str, what: str = "could not be delivered") -> None:
+        """A delivery failed for good: the owner hears of it on another channel, and the conversation keeps a note. Of
+        one that is in doubt for good, the owner hears."""
+        log.error("delivery %s %s to %s:%s: %s", row["id"], what, row["channel"], row["chat"], error)
         self._failed()
         if row["channel"] == "terminal":
             return
-        text = (
-            f"An answer could not be delivered to {row['channel']}:{row['chat']}: {error}. It is delivery {row['id']}."
-        )
+        text = f"An answer {what} to {row['channel']}:{row['chat']}: {error}. It is delivery {row['id']}."
         ours = row["turn"] is None and row["effect"] is None and row["inbound"] is None
         if self._tell_owner is not None and not ours:
             await self._tell_owner(text, row["channel"])
@@ -377,39 +360,3 @@ class Outbox:
 
 def _key(address: Address) -> Key:
     return (address.channel, address.account, address.chat)
-
-
-def _lack(path: Path, name: str | None, channel: str, limits: ChannelLimits) -> str | None:
-    """Why a file cannot go out by a channel."""
-    try:
-        size = path.stat().st_size
-    except OSError:
-        return f"The file {name} was to be here; it is gone."
-    if not limits.files:
-        return f"The file {name} cannot be sent: {channel} takes none from me."
-    if size > limits.file_bytes:
-        has, takes = (f"{each / 1e6:.1f} MB" for each in (size, limits.file_bytes))
-        return f"The file {name} cannot be sent: it has {has}, and {channel} takes {takes}."
-    return None
-
-
-def outgoing(row: Row, blobs: Path) -> Outgoing:
-    """A row of the outbox as its adapter, or a reader of the terminal, gets it."""
-    return Outgoing(
-        delivery=row["id"],
-        channel=row["channel"],
-        account=row["account"],
-        chat=row["chat"],
-        thread=row["thread"],
-        kind=row["kind"],
-        text=row["text"],
-        nonce=row["nonce"],
-        session=row["session"],
-        turn=row["turn"],
-        path=blobs / row["blob"] if row["blob"] else None,
-        name=row["name"],
-        repeat=row["state"] in ("unknown", "resent"),
-        target=row["target"],
-        reply_to=row["reply_to"],
-        buttons=tuple(Button(*each) for each in json.loads(row["buttons"] or "[]")),
-    )

@@ -685,6 +685,25 @@ async def test_files_that_come_are_fetched(platform: standin.Telegram, tmp_path:
             await telegram.fetch(attachments[1], tmp_path / "none")
         assert not (tmp_path / "none").exists()
 
+        # an answer that names a file of this machine, leads elsewhere, or tells a size that is not the file's
+        (tmp_path / "secret").write_text("ours")
+        hostile = Attachment("x", {"file": "h"})
+        platform.files["h"] = (str(tmp_path / "secret"), b"theirs")
+        await telegram.fetch(hostile, tmp_path / "file")
+        assert (tmp_path / "file").read_bytes() == b"theirs"
+        platform.files["h"] = ("../../x", b"theirs")
+        with pytest.raises(SendRefused):
+            await telegram.fetch(hostile, tmp_path / "none")
+        platform.files["h"] = ("x", bytes(50 << 20))
+        platform._getfile = lambda params: {"file_id": "h", "file_size": 1, "file_path": "x"}  # type: ignore[method-assign]
+        with pytest.raises(SendRefused, match="20 MB"):
+            await telegram.fetch(hostile, tmp_path / "cut")
+        assert (tmp_path / "cut").stat().st_size <= 20 << 20
+        platform.files.clear()
+        with pytest.raises(NotSent) as lost:
+            await telegram.fetch(hostile, tmp_path / "none")
+        assert platform.token not in str(lost.value)
+
 
 async def test_commands_are_registered_when_they_changed(platform: standin.Telegram) -> None:
     async with running(platform, Inbox()) as telegram:

@@ -212,6 +212,19 @@ async def test_a_channel_that_is_not_open_is_not_tried_and_goes_on_when_it_is_ba
     assert platform.shown("c2") == ["x"]
 
 
+async def test_what_is_in_doubt_is_repeated_when_its_channel_is_live(ledger: Ledger) -> None:
+    put(ledger, "a")
+    platform, live = Platform([Unsure("502")]), {"platform": False}
+    async with working(ledger, platform, is_live=lambda channel: live[channel]) as outbox:
+        await until(lambda: platform.tried)
+        await anyio.sleep(0.05)
+        assert len(platform.tried) == 1 and await states(ledger) == ["unknown"]
+        live["platform"] = True
+        outbox.back("platform")
+        await until(lambda: outbox.idle)
+    assert platform.shown() == [REPEAT + "a"]
+
+
 async def test_a_channel_that_is_not_there_fails_its_own_rows_alone(ledger: Ledger) -> None:
     put(ledger, "a")
     put(ledger, "x", to=replace(TO, channel="nowhere"))
@@ -262,7 +275,7 @@ def loud(text: str, limits: ChannelLimits) -> Formatted:
 async def test_what_a_model_wrote_has_its_channels_form(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, kind: str, form: str | None
 ) -> None:
-    monkeypatch.setattr(module, "formatted", loud)
+    monkeypatch.setattr("clawd.delivery.message.formatted", loud)
     put(ledger, "a", kind=kind)
     platform = Platform(markup="spans")
     await run(ledger, platform)
@@ -273,7 +286,7 @@ async def test_what_a_model_wrote_has_its_channels_form(
 async def test_a_form_that_is_refused_costs_the_form_of_that_piece_alone(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "formatted", loud)
+    monkeypatch.setattr("clawd.delivery.message.formatted", loud)
     put(ledger, "a", "b", "c")
     platform = Platform(["ok", FormatRefused("can't parse"), NotSent("429", 0.01), LOST, "ok"], markup="spans")
     assert await run(ledger, platform) == ["sent", "resent", "sent"]
@@ -289,7 +302,7 @@ async def test_a_defect_of_the_form_costs_the_form(ledger: Ledger, monkeypatch: 
     def broken(text: str, limits: ChannelLimits) -> Formatted:
         raise ValueError(text)
 
-    monkeypatch.setattr(module, "formatted", broken)
+    monkeypatch.setattr("clawd.delivery.message.formatted", broken)
     put(ledger, "a")
     platform = Platform(markup="spans")
     assert await run(ledger, platform) == ["sent"]
@@ -431,17 +444,26 @@ async def test_a_chat_that_moved_keeps_its_name_here(ledger: Ledger) -> None:
 # ---- what is told
 
 
-async def test_a_send_that_fails_for_good_is_told_elsewhere(ledger: Ledger) -> None:
+@pytest.mark.parametrize(
+    ("script", "state", "what"),
+    [
+        ([SendRefused("chat gone")], "failed", "could not be delivered to platform:c1: chat gone"),
+        ([Unsure("502"), Unsure("chat gone")], "resent", "may not have come to platform:c1"),
+    ],
+)
+async def test_a_send_that_fails_for_good_is_told_elsewhere(
+    ledger: Ledger, script: list[Any], state: str, what: str
+) -> None:
     put(ledger, "a", turn=Desk(ledger).accept().turn)
     told, noted = list[tuple[str, str]](), list[str]()
 
     async def tell(sentence: str, but_not: str) -> None:
         told.append((sentence, but_not))
 
-    platform = Platform([SendRefused("chat gone")])
-    assert await run(ledger, platform, tell_owner=tell, failed=lambda: noted.append("")) == ["failed"]
+    platform = Platform(script)
+    assert await run(ledger, platform, tell_owner=tell, failed=lambda: noted.append("")) == [state]
     [(sentence, but_not)] = told
-    assert "chat gone" in sentence and "platform:c1" in sentence and but_not == "platform" and noted == [""]
+    assert "chat gone" in sentence and what in sentence and but_not == "platform" and noted == [""]
     assert await states(ledger, "terminal") == []
 
 

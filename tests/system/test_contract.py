@@ -70,8 +70,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """approvals list
-approvals show 1 | approvals approve 1 | approvals deny 1 | schedule list | schedule add | schedule show X
+NOT_YET = """schedule list | schedule add | schedule show X
 schedule run X | schedule pause X | schedule resume X | schedule remove X | schedule history | schedule next daily
 skills list | skills show N | skills check D | skills add P | skills remove N | skills new N | skills pending
 skills approve N | skills reject N | skills history N | skills revert N 1 | memory write | memory read 1

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from clawd.approvals.budget import Budget as BudgetKind
+from clawd.approvals.budget import Raise, raise_of
 from clawd.clock import rfc3339
+from clawd.config.begin import init_home
+from clawd.config.home import Home
+from clawd.config.load import load_config, load_group, merged
 from clawd.errors import ConfigError, StorageError
 from clawd.ledger import money
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Final, Lease, Offer, Usage
-from clawd.usage.budgets import BudgetSpent, Call
+from clawd.usage.budgets import BudgetSpent, Call, Limit
 from clawd.usage.prices import Tokens
 from tests.turns.conftest import BoxBackend, Ground, opened
 
 pytestmark = pytest.mark.anyio
+NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
 CONFIG = """schema = 1
 [claw]
@@ -113,6 +121,47 @@ async def test_a_turn_is_held_with_its_steps_told_once_and_answered_when_the_lim
         assert model.seen.count((1, 1)) == 2  # they went on behind their step
         usage = await ground.turn(second)
         assert (usage["input"], usage["output"], usage["usd"]) == (10, 0, None)
+
+
+async def test_the_owner_is_asked_whether_to_raise_it_and_their_yes_is_enough_to_go_on(tmp_path: Path) -> None:
+    model = Model()
+    async with played(tmp_path, model) as ground:
+        asked: list[dict[str, Any]] = []
+
+        def ask(group: str, spent: BudgetSpent) -> None:
+            effect = raise_of(spent, ground.dispatcher.spending.books.settings(group), ground.clock.now())
+            assert effect is not None
+            asked.append(effect)
+
+        ground.dispatcher.spending.ask = ask
+        await ground.recorded(await ground.accept())
+        second = await ground.accept()
+        await held(ground, second)
+        [effect] = asked
+        wanted = {"group": "main", "span": "day", "period": _day(ground), "unit": "tokens", "amount": 2005}
+        assert effect == wanted
+        kind = BudgetKind(ground.home, ground.clock, ground.dispatcher.spending.look)
+        raised = Raise(**effect)
+        await ground.ledger.do(lambda tx: kind.execute(tx, raised, "now"))
+        kind.after(raised)
+        await ground.recorded(second)
+
+
+@pytest.mark.parametrize(
+    ("limit", "asks"),
+    [
+        (Limit("main", None, "usd", "month", 10**9, 10**9, 0, NOON), ("2026-12", 5 * 10**9)),
+        (Limit("main", None, "tokens", "day", 10, 10, 0, NOON), None),  # which has no such limit now
+        (Limit(None, "anthropic", "usd", "day", 10, 10, 0, NOON), None),  # a service's is in config.toml
+    ],
+)
+def test_what_the_owner_is_asked_for(tmp_path: Path, limit: Limit, asks: tuple[str, int] | None) -> None:
+    home = Home(tmp_path)
+    init_home(home, user="Ada")
+    home.group("main").config_file.write_text("schema = 1\n[budget]\nusd_per_month = 5\n")
+    settings = merged(load_config(home, {}), load_group(home, "main"))
+    effect = raise_of(BudgetSpent("spent", Call("main", "a", "m", 1, 1), limit, hint=""), settings, NOON)
+    assert (effect and (effect["period"], effect["amount"])) == asks
 
 
 def _day(ground: Ground) -> str:
