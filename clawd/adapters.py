@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -173,16 +174,24 @@ class ChannelInbox:
         self._adapter, self._part, self._intake = adapter, part, intake
         self._ledger, self._clock, self._tasks = ledger, clock, tasks
         self._lines = 0
+        self._told: deque[tuple[str, str, str]] = deque(maxlen=100)  # messages whose senders were told something
 
     async def receive(self, incoming: Incoming, cursor: str | None = None) -> Receipt:
         self.heard()
         receipt = await self._intake.receive(incoming, cursor)
         if receipt.message is not None:
             self._part.inbound = rfc3339(self._clock.now())
-        elif receipt.told and incoming.channel != "terminal" and self._lines < MOST_LINES:
+        elif receipt.told and incoming.channel != "terminal" and self._lines < MOST_LINES and self._is_first(incoming):
             self._lines += 1  # also in a shared chat: the door knows when to be silent
             self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line without a row")
         return receipt
+
+    def _is_first(self, incoming: Incoming) -> bool:
+        """What has no row is not known again by the ledger, and a platform may give a message twice."""
+        key = incoming.account, incoming.chat, incoming.platform_id
+        first = key not in self._told
+        self._told.append(key)
+        return first
 
     async def _answer(self, incoming: Incoming, text: str) -> None:
         """What is told to whom the ledger knows nothing of: one try."""

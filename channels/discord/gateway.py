@@ -91,7 +91,9 @@ async def entered(settings: Mapping[str, Any], tap: Callable[..., None]) -> Asyn
         except discord.LoginFailure:
             raise Fatal(_WRONG_TOKEN) from None
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-            raise ConnectionError(f"Discord does not let us in now ({kind(error)})") from None
+            raise ConnectionError(
+                f"Discord cannot be reached, or does not let us in ({kind(error)}): look at the network and api_base"
+            ) from None
         if gateway != DiscordWebSocket.DEFAULT_GATEWAY:
             DiscordWebSocket.DEFAULT_GATEWAY = gateway
         yield client
