@@ -22,7 +22,7 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/.dev
 	@$(bin)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Half an hour of random kills; `make test` has a minute of it.
+# Half an hour of random kills, ten minutes of chats on three channels; `make test` has a minute of each.
 soak: .venv/.dev
 	@$(bin)/python -m tests.system.soak
 

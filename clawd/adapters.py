@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+STARTING_S = 30.0
 # Lines without a row in a second, and for how long one is tried: of a flood of strangers the rest is told nothing, and
 # those who may speak keep the connections and the platform's patience.
 MOST_LINES, LINES_S, LINE_S = 8, 1.0, 60.0
@@ -55,7 +57,7 @@ class Adapters(dict[str, Adapter]):
             self._tasks.start_soon(self._register, name, name=f"commands of {name}")
 
         def told(sentence: str) -> None:
-            self._told(sentence, name)
+            self._tasks.start_soon(self._tell, sentence, name, name=f"told of {name}")
 
         try:
             self[name] = channels.adapter(self._tables(), name)
@@ -110,6 +112,16 @@ class Adapters(dict[str, Adapter]):
         finally:
             ended.set()
 
+    async def _tell(self, sentence: str, about: str) -> None:
+        """Tell the owner on another channel; one that is starting just now is given a while."""
+        until = self._clock.monotonic() + STARTING_S
+        others = [part for name, part in self.parts.items() if name not in (about, "terminal")]
+        while any(part.state == "starting" for part in others) and not any(part.state == "live" for part in others):
+            if self._clock.monotonic() >= until:
+                break
+            await anyio.sleep(STARTING_S / 60)
+        self._told(sentence, about)
+
     async def _register(self, name: str) -> None:
         """Tell a platform that is there which commands there are; an adapter knows what its platform has already."""
         try:
@@ -162,16 +174,24 @@ class ChannelInbox:
         self._adapter, self._part, self._intake = adapter, part, intake
         self._ledger, self._clock, self._tasks = ledger, clock, tasks
         self._lines = 0
+        self._told: deque[tuple[str, str, str]] = deque(maxlen=100)  # messages whose senders were told something
 
     async def receive(self, incoming: Incoming, cursor: str | None = None) -> Receipt:
         self.heard()
         receipt = await self._intake.receive(incoming, cursor)
         if receipt.message is not None:
             self._part.inbound = rfc3339(self._clock.now())
-        elif receipt.told and incoming.channel != "terminal" and self._lines < MOST_LINES:
+        elif receipt.told and incoming.channel != "terminal" and self._lines < MOST_LINES and self._is_first(incoming):
             self._lines += 1  # also in a shared chat: the door knows when to be silent
             self._tasks.start_soon(self._answer, incoming, receipt.told, name="a line without a row")
         return receipt
+
+    def _is_first(self, incoming: Incoming) -> bool:
+        """What has no row is not known again by the ledger, and a platform may give a message twice."""
+        key = incoming.account, incoming.chat, incoming.platform_id
+        first = key not in self._told
+        self._told.append(key)
+        return first
 
     async def _answer(self, incoming: Incoming, text: str) -> None:
         """What is told to whom the ledger knows nothing of: one try."""

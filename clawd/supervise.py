@@ -7,6 +7,7 @@ and so is its end; one that comes again and again is told, too.
 from __future__ import annotations
 
 import logging
+import os
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -83,7 +84,8 @@ class Part:
         why = redactor.clean(why)
         self.state, self.error, self.since, self.said = "dead", why, None, True
         log.error("%s is dead: %s", self.name, why)
-        self.told(f"{self.name} does not work and is not tried again before its config changes: {why}")
+        again = f"Mend that, then: kill -HUP {os.getpid()} (or start clawd anew)."
+        self.told(f"{self.name} does not work, and is not tried again before the config is read anew: {why}. {again}")
 
 
 def is_flapping(outages: deque[float], now: float) -> bool:

@@ -91,7 +91,9 @@ async def entered(settings: Mapping[str, Any], tap: Callable[..., None]) -> Asyn
         except discord.LoginFailure:
             raise Fatal(_WRONG_TOKEN) from None
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-            raise ConnectionError(f"Discord does not let us in now ({kind(error)})") from None
+            raise ConnectionError(
+                f"Discord cannot be reached, or does not let us in ({kind(error)}): look at the network and api_base"
+            ) from None
         if gateway != DiscordWebSocket.DEFAULT_GATEWAY:
             DiscordWebSocket.DEFAULT_GATEWAY = gateway
         yield client
@@ -133,6 +135,7 @@ class Line:
         self._put, self.events = anyio.create_memory_object_stream[tuple[str, Any]](10_000)
         self._frame, self._heartbeat = "", 41.25
         self.ready, self.lost, self.at = False, time.monotonic(), math.inf
+        self._turned = anyio.Event()
 
     def __enter__(self) -> Line:
         return self
@@ -152,19 +155,24 @@ class Line:
         elif event == "socket_event_type" and args[0] in _EVENTS:
             if args[0] in ("READY", "RESUMED"):
                 self.ready = True
+                self._turned.set()
                 self.inbox.heard()
             self._put.send_nowait((args[0], json.loads(self._frame)["d"]))
         elif event == "disconnect" and self.ready:
             self.ready, self.lost = False, time.monotonic()
+            self._turned.set()
 
     async def watch(self, client: discord.Client) -> None:
         """A connection that says nothing, not even to heartbeats, is cut: the library resumes on a new one, at once and
         not after a minute. One that does not come back is given up: the library's own pauses grow to 17 minutes."""
         told, self.lost = False, time.monotonic()
         while True:
-            await anyio.sleep(1.0)
+            due = self._silent() if self.ready else self.lost + (_REBUILD_S if told else _LOST_S)
+            with anyio.move_on_after(due - time.monotonic()):
+                await self._turned.wait()
+            self._turned = anyio.Event()
             now = time.monotonic()
-            if self.ready and now - self.at > self._heartbeat * 1.25 + 2:
+            if self.ready and now >= self._silent():
                 self.ready, self.lost = False, now
                 self.inbox.trouble("Discord says nothing any more; connecting again")
                 if (raw := client.ws.socket.get_extra_info("socket")) is not None:
@@ -172,11 +180,15 @@ class Line:
                         raw.shutdown(socket.SHUT_RDWR)
             if self.ready:
                 told = False
-            elif now - self.lost > _REBUILD_S:
+            elif now >= self.lost + _REBUILD_S:
                 raise ConnectionError("Discord's gateway does not answer")
-            elif now - self.lost > _LOST_S and not told:
+            elif now >= self.lost + _LOST_S and not told:
                 told = True
                 self.inbox.trouble("the connection to Discord broke; connecting again")
+
+    def _silent(self) -> float:
+        """When it will have been silent for too long."""
+        return self.at + self._heartbeat * 1.25 + 2
 
     async def receive(self, incoming: Incoming, channel: str = "", place: Place | None = None) -> None:
         """Make it durable, and with it the place in a channel. We know a channel once something of it was kept."""

@@ -55,7 +55,9 @@ class Web:
             after = response.headers.get("Retry-After", "")
             raise refusals.refusal(status, data, after, formed=formed, safe=safe) from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise NotSent(f"Slack cannot be reached: {type(error).__name__}") from None
+            raise NotSent(
+                f"Slack cannot be reached ({type(error).__name__}): look at the network and api_base"
+            ) from None
         except (aiohttp.ClientError, SlackClientError, OSError, ValueError, RuntimeError, AttributeError) as error:
             why = f"Slack's answer was lost: {type(error).__name__}"
             raise (NotSent(why) if safe else Unsure(why)) from None

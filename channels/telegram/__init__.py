@@ -51,7 +51,6 @@ GONE = "(its topic is gone)\n"
 ANOTHER = "another program uses this bot's token: stop it, or make a bot of its own for it with @BotFather"
 WEBHOOK = "a webhook is set for this bot, and so nothing comes here: deleteWebhook must be called for it"
 PRIVACY = "to hear all of a group: @BotFather, /setprivacy, Disable; then take the bot out of the group and in again"
-UNWRITTEN = "nobody who may speak has written to it yet: start a chat with the bot, and pair"
 SENT_AS = {".jpg": "photo", ".jpeg": "photo", ".png": "photo", ".mp3": "audio", ".m4a": "audio", ".mp4": "video"}
 
 
@@ -363,7 +362,8 @@ class Telegram(Adapter):
             except TelegramError as error:
                 if is_wrong_token(error):
                     return [Check("the token", False, WRONG)]
-                return [Check("Telegram answers", False, self._words(error))]
+                why = f"{self._words(error)}: look at the network, a proxy, and api_base"
+                return [Check("Telegram answers", False, why)]
             whole = bool(me.can_read_all_group_messages)
             hears = "all of a group" if whole else "of a group commands, mentions and replies alone (privacy mode)"
             checks = [
@@ -372,7 +372,7 @@ class Telegram(Adapter):
                 Check("no webhook is set", not webhook, WEBHOOK if webhook else ""),
             ]
             if not chats:
-                return [*checks, Check("a message sent and taken back", False, UNWRITTEN)]
+                return checks
             try:
                 text, plain = "A test of clawd: this is taken back at once.", LinkPreviewOptions(is_disabled=True)
                 sent = await bot.send_message(chats[0], text, link_preview_options=plain)

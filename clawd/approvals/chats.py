@@ -6,30 +6,53 @@ The yes to a chat stands for as long as its row, which is never forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from clawd.approvals.kind import Kind, Words
 from clawd.approvals.words import named
+from clawd.channel import ChannelLimits
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home
 from clawd.config.load import load_group
 from clawd.files import walk_beneath
-from clawd.ledger import approvals, groups
+from clawd.ledger import approvals, deliveries, groups
 from clawd.ledger.db import Transaction
-from clawd.ledger.deliveries import address_of
+from clawd.ledger.deliveries import Address, address_of
 from clawd.people.bindings import Bindings
 from clawd.people.roster import LiveRoster, paired
 from clawd.trust import Role
 
 
-class _NewGroup(Kind):
-    """A chat becomes a group of its own. `binding` of an effect is the chat, `group` a name that is free."""
+class _OfChat(Kind):
+    """`binding` of an effect is a chat, which is told of the yes: whoever spoke there waits for it."""
 
     edits = True
+    told: ClassVar[str] = "My owner said yes: I work in this chat now."
 
-    def __init__(self, home: Home, bindings: Bindings) -> None:
-        self._home, self._bindings = home, bindings
+    def __init__(
+        self,
+        home: Home,
+        bindings: Bindings,
+        limits: Callable[[str], ChannelLimits | None],
+        deliver: Callable[[Address], None],
+    ) -> None:
+        """`limits` are those of a channel that is there."""
+        self._home, self._bindings, self._limits, self._deliver = home, bindings, limits, deliver
+
+    def execute(self, tx: Transaction, effect: Any, now: str) -> str:
+        at = address_of(effect.binding)
+        if (limits := self._limits(at.channel)) is not None:
+            deliveries.enqueue(tx, at, session=effect.binding, kind="notice", text=self.told, now=now, limits=limits)
+        return f"I work in {effect.binding} as the group {effect.group} now"
+
+    def after(self, effect: Any) -> None:
+        self._deliver(address_of(effect.binding))
+
+
+class _NewGroup(_OfChat):
+    """A chat becomes a group of its own; `group` of an effect is a name that is free."""
 
     def rests_on(self, tx: Transaction, effect: Any) -> Any:
         return {"bound": self._bindings.read().of(effect.binding), "group": self._is_there(tx, effect.group)}
@@ -44,6 +67,7 @@ class _NewGroup(Kind):
         ensure_group(self._home, effect.group)
 
     def execute(self, tx: Transaction, effect: Any, now: str) -> str:
+        super().execute(tx, effect, now)
         groups.add(tx, effect.group, now)
         return f"{effect.binding} is the group {effect.group} now"
 
@@ -66,10 +90,17 @@ class LetIn:
 class Person(_NewGroup):
     """A stranger is let in as a member; their direct chat becomes a group of its own."""
 
-    name, Effect = "person", LetIn
+    name, Effect, told = "person", LetIn, "My owner said yes: you may speak with me now."
 
-    def __init__(self, home: Home, bindings: Bindings, roster: LiveRoster) -> None:
-        super().__init__(home, bindings)
+    def __init__(
+        self,
+        home: Home,
+        bindings: Bindings,
+        limits: Callable[[str], ChannelLimits | None],
+        deliver: Callable[[Address], None],
+        roster: LiveRoster,
+    ) -> None:
+        super().__init__(home, bindings, limits, deliver)
         self._roster = roster
 
     def subject(self, effect: LetIn) -> str:
@@ -148,13 +179,10 @@ class Shared:
     title: str
 
 
-class Bind(Kind):
+class Bind(_OfChat):
     """A shared chat is heard in a group that has private sessions."""
 
-    name, Effect, edits = "bind", Shared, True
-
-    def __init__(self, home: Home, bindings: Bindings) -> None:
-        self._home, self._bindings = home, bindings
+    name, Effect = "bind", Shared
 
     def subject(self, effect: Shared) -> str:
         return f"{effect.group} {effect.binding}"
@@ -186,9 +214,6 @@ class Bind(Kind):
 
     def edit(self, effect: Shared) -> None:
         self._bindings.bind(effect.group, effect.binding)
-
-    def execute(self, tx: Transaction, effect: Shared, now: str) -> str:
-        return f"I work in {effect.binding} as the group {effect.group} now"
 
 
 def private_sessions(tx: Transaction, group: str, binding: str) -> list[str]:

@@ -27,10 +27,11 @@ def kinds(
     raised: Callable[[], None],
 ) -> dict[str, Kind]:
     """`limits` are those of a channel that is there; `raised` is told that a budget was."""
+    chat = (home, bindings, limits, deliver)
     every = [
-        Person(home, bindings, roster),
-        Group(home, bindings),
-        Bind(home, bindings),
+        Person(*chat, roster),
+        Group(*chat),
+        Bind(*chat),
         Budget(home, clock, raised),
         Send(home, limits, deliver),
     ]

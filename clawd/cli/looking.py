@@ -185,7 +185,7 @@ def channel_test(options: Namespace, home: Home) -> int:
                 {
                     "level": "ok" if check["ok"] else "error",
                     "check": check["what"],
-                    "message": check["hint"] if not check["ok"] else "",
+                    "message": check["hint"],
                     "command": None,
                 }
                 for check in found["checks"]

@@ -13,7 +13,9 @@ def pair(options: Namespace, home: Home) -> int:
     result = writing.call(home, "pair", person=options.person, role=options.role)
     give(result, options.json)
     if not options.json:
-        who = f"{result['person']}, {result['role']}"
+        from clawd.people.roster import called
+
+        who = called(result["person"], result["role"])
         say(f"Whoever sends it to the bot in a direct message within ten minutes is {who}.")
     return 0
 

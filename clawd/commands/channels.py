@@ -21,6 +21,7 @@ from clawd.log import redactor
 from clawd.model import Check
 
 _DEADLINE_S = 60.0
+UNPAIRED = "nobody is there to send one to: clawd pair shows a code, which you send to the bot; then test it again"
 
 
 def closed(home: Home) -> list[dict[str, Any]]:
@@ -43,7 +44,9 @@ async def test(home: Home, name: str) -> dict[str, Any]:
         checks.append(Check("enabled", False, f"write enabled = true under [channels.{name}] in config.toml"))
     try:
         with anyio.fail_after(_DEADLINE_S):
-            checks += await adapter(config, name).test(_chats(home, name))
+            checks += await adapter(config, name).test(chats := _chats(home, name))
+        if name != "terminal" and not chats and all(check.ok for check in checks):
+            checks.append(Check("a message sent and taken back", False, UNPAIRED))
     except Fatal as error:
         checks.append(Check("let in", False, str(error)))
     except ClawdError as error:

@@ -11,8 +11,8 @@ from clawd.trust import Role, at_least
 
 
 def _help(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
-    lines = [f"/{word:<8} {command.help}" for word, command in COMMANDS.items() if command.help]
-    return Done("\n".join(lines))
+    known = [(word, each) for word, each in COMMANDS.items() if each.help and at_least(Role(row["role"]), each.needs)]
+    return Done("\n".join(f"/{word:<8} {command.help}" for word, command in known))
 
 
 def _status(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
@@ -72,7 +72,7 @@ async def _pair(context: CommandContext, row: Row, rest: str) -> str:
     if rest:
         raise UsageError("A code does nothing here. Send it in a direct message, from the account to be paired.")
     if Role(row["role"]) is not Role.OWNER:
-        raise UsageError("Only the owner makes codes.")
+        raise UsageError("Only the owner makes codes: ask them for one.")
     if not row["direct"]:
         raise UsageError("Say it to me in a direct message: whoever has the code can become you.")
     return await context.pair(row["name"])
@@ -94,7 +94,7 @@ COMMANDS: dict[str, Command] = {
         _model,
     ),
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
-    "pair": Command("pair another account of yours", Role.MEMBER, lambda *_: Done(""), _pair),
+    "pair": Command("pair another account of yours (the owner's)", Role.MEMBER, lambda *_: Done(""), _pair),
     "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve),
     "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny),
     **{word: _later(word) for word in ("memory", "remember", "schedule", "skills")},

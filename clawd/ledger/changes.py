@@ -59,7 +59,7 @@ def delete(tx: Transaction, incoming: Incoming, now: str) -> tuple[Change, Row |
     row = _original(tx, incoming)
     if row is None or row["state"] in ("withdrawn", "stale"):
         return "ignored", row
-    if tx.one(f"SELECT 1 FROM inbound WHERE {_SAME} AND kind = 'delete'", *_of(row)):
+    if tx.one(f"SELECT * FROM inbound WHERE {_SAME} AND kind = 'delete'", *_of(row)):  # by the index on platform_id
         return "ignored", row
     seq = inbound.insert(tx, incoming, group=row["grp"], session=row["session"], role=Role.NONE, parts=[], now=now)
     if row["state"] in ("received", "held"):

@@ -30,7 +30,7 @@ from clawd.model import Incoming
 from clawd.people import pairing
 from clawd.people.bindings import MAIN, Bindings, Place, binding_of, group_name, twice
 from clawd.people.pairing import Code, Codes
-from clawd.people.roster import LiveRoster, Person, Roster, free_name, paired
+from clawd.people.roster import LiveRoster, Person, Roster, called, free_name, paired
 from clawd.people.strangers import Daily
 from clawd.trust import Role, at_least
 
@@ -78,7 +78,8 @@ class Asks(Protocol):
 
 
 class Door:
-    """`terminal` places what is said there, `adopt` makes a folder a group of the ledger, `told` tells the owner."""
+    """`terminal` places what is said there, `adopt` makes a folder a group of the ledger, `told`
+    tells the owner, elsewhere than on the channel that it is given."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Door:
         asks: Asks,
         terminal: Callable[[Incoming], Awaitable[Place]],
         adopt: Callable[[str], Awaitable[Any]],
-        told: Callable[[str], None],
+        told: Callable[[str, str | None], None],
     ) -> None:
         self._home, self._ledger, self._clock = home, ledger, clock
         self._roster, self._bindings, self._codes, self._asks = roster, bindings, codes, asks
@@ -223,9 +224,8 @@ class Door:
         if code is not None:
             return await self._pair(incoming, person, *code)
         for worn in self._codes.worn():
-            self._told(
-                f"The pairing code for {worn.person} is void: somebody tried to guess it. `clawd pair` makes another"
-            )
+            sentence = f"The pairing code for {worn.person} is void: somebody tried to guess it."
+            self._told(f"{sentence} `clawd pair` makes another", None)
         if person is not None and not said.command:
             return None  # a word in the form of a code
         return WRONG + (LAST if self._codes.is_shut_out(incoming.sender) else "")
@@ -237,7 +237,8 @@ class Door:
                 self._codes.give_back(code)
             return "This account is yours already. Send the code from the one that is to be added."
         if person is not None:
-            self._told(f"{person.name} sent the pairing code that was for {code.person}: it is void, nobody was paired")
+            sentence = f"{person.name} sent the pairing code that was for {code.person}: it is void, nobody was paired."
+            self._told(f"{sentence} `clawd pair` makes another", None)
             return WRONG
         before = (await self._roster.now()).owners()
         try:
@@ -246,11 +247,12 @@ class Door:
             self._codes.give_back(code)
             return f"You could not be paired: {error}"
         log.info("an account was paired", extra={"channel": incoming.channel, "role": code.role})
-        if any(owner.accounts for owner in before):
-            self._told(f"{incoming.sender} was paired: it is {code.person}'s, {code.role}")
+        who = called(code.person, code.role)
+        if any(owner.accounts for owner in before):  # not in the chat that was just paired
+            self._told(f"{incoming.sender} was paired: it is {who}, from now on.", incoming.channel)
         now = rfc3339(self._clock.now())
         await self._ledger.do(lambda tx: chats.met(tx, incoming, code.person, now))  # where they can be told and asked
-        said = f"You are paired: {code.person}, {code.role}."
+        said = f"You are paired: {who}."
         try:
             group = await self._settle(incoming, code)
         except (ClawdError, OSError) as error:

@@ -106,6 +106,11 @@ def paired(people: People, name: str, role: RoleName, account: str) -> People:
     return _replaced(people, person, person.model_copy(update={"accounts": accounts}))
 
 
+def called(name: str, role: str) -> str:
+    """A person with their role, in a sentence: `Bob, member`; whose name says it already is `the owner`."""
+    return f"the {role}" if name == role else f"{name}, {role}"
+
+
 def granted(people: People, name: str, role: RoleName) -> People:
     """`name` has that role; who is new has no account yet. Raises UsageError where no owner would be left."""
     person = Roster(people).named(name)
@@ -245,6 +250,8 @@ def _written(text: str, people: Iterable[Person]) -> str:
             accounts.append(new)
     for person in wanted.values():
         table = tomlkit.inline_table() if inline else tomlkit.table()
+        if not inline and not tables:
+            document.add(tomlkit.nl())
         table.update({"name": person.name, "role": person.role, "accounts": list(person.accounts)})
         tables.append(table)
     return tomlkit.dumps(document)

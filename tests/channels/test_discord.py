@@ -428,10 +428,10 @@ async def test_a_half_open_connection_is_noticed_and_left(
 async def test_a_gateway_that_does_not_come_back_is_given_up(
     platform: platforms.Discord, adapter: Discord, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "_LOST_S", 0.0)
-    monkeypatch.setattr(gateway, "_REBUILD_S", 1.5)
     with anyio.fail_after(20), pytest.raises(ConnectionError, match="does not answer"):
         async with running(adapter, inbox, platform):
+            monkeypatch.setattr(gateway, "_LOST_S", 0.2)
+            monkeypatch.setattr(gateway, "_REBUILD_S", 0.7)
             platform.refuse = 1000
             platform.drop()
             await until(lambda: inbox.troubles)

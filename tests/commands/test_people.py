@@ -158,3 +158,9 @@ async def test_pair_in_a_chat(role: str, direct: int, rest: str, says: str) -> N
     except UsageError as error:
         said = str(error)
     assert says in said
+
+
+@pytest.mark.parametrize(("role", "sees"), [("owner", True), ("admin", False), ("member", False)])
+def test_help_shows_what_the_sender_may_say(role: str, sees: bool) -> None:
+    help = COMMANDS["help"].run(None, Context(), {"role": role}, "", "").reply  # type: ignore[arg-type]
+    assert "/status" in help and ("/approve" in help) == sees and ("/model" in help) == sees

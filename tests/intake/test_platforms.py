@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from clawd.errors import DiskFull, StorageError
-from clawd.intake import Done
-from clawd.ledger import chats, deliveries, questions
+from clawd.intake import Done, Rules
+from clawd.ledger import changes, chats, deliveries, questions
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Receipt, Said
 from tests.intake.conftest import LONG_AGO, SHARED, World, opened
@@ -260,3 +260,35 @@ async def test_notices_wait_for_no_message(world: World) -> None:
     world.ledger.tx(lambda tx: deliveries.take(tx, "chat", "", "chat:2"))
     world.ledger.tx(lambda tx: deliveries.decide(tx, told["id"], "arrive", platform_id="9"))
     assert (last.told, world.row(last.message)["state"]) == (None, "held")
+
+
+async def test_a_message_costs_no_more_in_a_chat_of_many(world: World) -> None:
+    """In steps of SQLite's machine, so of no clock."""
+    steps = [0]
+
+    def step() -> None:
+        steps[0] += 1
+
+    async def cost(id: str) -> int:
+        steps[0] = 0
+        world.rules = Rules("mention", "clawd", listen=True)
+        await world.shared("by the way", id=f"line{id}")
+        await world.shared("hi", id=id, addressed=True)
+        await world.shared("ho", id=id, kind="edit", rev=1)
+        await world.shared("", id=id, kind="delete")
+        world.ledger.tx(changes.to_note)
+        return steps[0]
+
+    async with opened(world):
+        await world.shared("hi", id="first", addressed=True)
+        world.end(world.claim().turn["id"])
+        world.rows("UPDATE inbound SET state = 'recorded'")
+        world.ledger._connection.set_progress_handler(step, 1)
+        few = await cost("few")
+        names = [row["name"] for row in world.rows("SELECT name FROM pragma_table_info('inbound')")]
+        taken = ", ".join({"seq": "NULL", "platform_id": "'old' || n"}.get(name, f'"{name}"') for name in names)
+        number = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 3000)"
+        world.rows(f"INSERT INTO inbound {number} SELECT {taken} FROM inbound, n WHERE platform_id = 'first'")
+        many = await cost("many")
+        world.ledger._connection.set_progress_handler(None, 0)
+    assert many < 2 * few

@@ -71,7 +71,7 @@ class World:
             asks=self,
             terminal=self._terminal,
             adopt=self.operations.group,
-            told=self.told.append,
+            told=lambda text, but_not: self.told.append(f"{text} (not by {but_not})"),
         )
 
     async def ask(self, kind: str, effect: Mapping[str, Any]) -> Asked:

@@ -209,7 +209,7 @@ async def test_a_folder_that_was_made_by_hand_is_a_group(world: World) -> None:
 async def test_the_first_run(world: World) -> None:
     code, _ = world.codes.make("owner", "owner")
     admitted = await world.admit(NEW, f" {code.text[:4].lower()}-{code.text[4:]} ")
-    assert admitted.place is None and "You are paired: owner, owner." in str(admitted.told)
+    assert admitted.place is None and "You are paired: the owner." in str(admitted.told)
     assert world.accounts() == {"owner": ("telegram:9",)} and world.bound() == ["telegram:9"]
     assert await world.admit(NEW) == Admitted(Role.OWNER, "owner", Place("main", "telegram:9"))
     again = await world.admit(NEW, code.text)  # the platform sends it again
@@ -231,7 +231,7 @@ async def test_a_second_account_is_the_same_person_and_the_owner_hears_of_it(wor
     code, _ = world.codes.make("Ada", "owner")
     assert "group main" in str((await world.admit(NEW, f"/pair {code.text}")).told)
     assert world.accounts()["Ada"] == ("telegram:7", "slack:T012/U345", "telegram:9")
-    assert len(world.told) == 1 and "telegram:9 was paired" in world.told[0]
+    assert len(world.told) == 1 and "telegram:9 was paired" in world.told[0] and "(not by telegram)" in world.told[0]
 
 
 async def test_a_members_chats_are_a_group_of_their_own_and_the_second_joins_the_first(world: World) -> None:

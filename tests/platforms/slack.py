@@ -395,8 +395,7 @@ class Slack(Platform):
             answer = {"ok": True} | getattr(self, "_" + method.replace(".", "_"))(params)
         except Refusal as refusal:
             answer = {"ok": False, "error": refusal.error} | refusal.more
-        if fault is not None:
-            assert request.transport is not None
+        if fault is not None and request.transport is not None:
             request.transport.abort()  # type: ignore[attr-defined]
         return web.json_response(answer, headers={"x-oauth-scopes": ",".join(sorted(self.scopes))})
 

@@ -1,4 +1,5 @@
-"""`python -m tests.system.soak`: many groups talk for long, while what they stand on is killed at random.
+"""`python -m tests.system.soak`: many groups talk for long, while what they stand on is killed at random; then people
+on three channels, `soak_channels`.
 
 Runners, containers, the daemon and the Docker Engine end in mid-turn; every other group asks at the gateway in each
 turn. At the end nothing may be lost, doubled or left over, each request that left has its line in the audit, and the
@@ -26,6 +27,7 @@ from pathlib import Path
 from tests.dockerd import Dockerd
 from tests.engine import Provider
 from tests.gateway.upstream import Recorded, Upstream, Wire, answer, sse
+from tests.system import soak_channels
 from tests.system.conftest import Home, call, homes, until
 from tests.system.talkers import Talker, talkers, unfinished
 
@@ -268,23 +270,38 @@ def grown(means: list[float], percent: float) -> bool:
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--channels-minutes", type=float, default=10)
     parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--seed", type=int, default=20261)
     options = parser.parse_args(words)
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+
+    found: dict[str, Report | soak_channels.Report] = {}
+    if options.minutes:
+        found["kills"] = kills(Plan(options.minutes * 60, options.groups, seed=options.seed), say)
+    if seconds := options.channels_minutes * 60:
+        with soak_channels.Chats(soak_channels.Plan(seconds, ends=int(seconds / 30), seed=options.seed)) as chats:
+            found["channels"] = chats.run(say)
+    sys.stdout.write(json.dumps({name: dataclasses.asdict(report) for name, report in found.items()}) + "\n")
+    return 1 if any(report.wrong for report in found.values()) else 0
+
+
+def kills(plan: Plan, say: Callable[[str], None]) -> Report:
     provider = Provider()
     try:
         engine, dockerd = provider.mine()
         with homes(engine) as make:
-            home, plan = make(), Plan(options.minutes * 60, options.groups, seed=options.seed)
+            home = make()
             home.may_block = True  # that is looked for elsewhere, where nothing is killed
-            report = Soak(home, plan, dockerd).run(lambda line: sys.stderr.write(f"{line}\n"))
+            report = Soak(home, plan, dockerd).run(say)
     finally:
         provider.end()
     for name in ("rss", "descriptors"):
         if grown(getattr(report, name), 5):
             report.wrong.append(f"{name} grew: {getattr(report, name)}")
-    sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
-    return 1 if report.wrong else 0
+    return report
 
 
 if __name__ == "__main__":

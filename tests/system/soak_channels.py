@@ -7,7 +7,6 @@ and ends of the daemon itself. At the end nothing may be lost or doubled, and th
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 import time
@@ -71,14 +70,15 @@ class Plan:
 
 @dataclass
 class Report:
-    """What was done, and everything that must not be. `repeats` are answers that may be one, and say so; `begun` are
-    messages that began to grow and whose answer came as another one."""
+    """What was done, and everything that must not be. `grown`: messages that were seen to grow; `begun`: those of them
+    whose answer came as another one; `repeats`: answers that may be one, and say so; `slowest`: seconds."""
 
     seconds: float = 0.0
     messages: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    repeats: int = 0
+    grown: int = 0
     begun: int = 0
+    repeats: int = 0
     slowest: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
@@ -92,6 +92,9 @@ class Place:
     senders: tuple[str, ...]
     mention: bool = False
     thread: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.platform.name}:{self.chat}:{self.thread}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +413,7 @@ class Chats:
     def _judge_answers(self, said: Said, answers: list[Sent]) -> None:
         mark = REPEAT.strip()
         whole = [each for each in answers if END in each.text]
+        self.report.grown += sum(len(each.history) > 1 for each in answers)
         self.report.begun += len(answers) - len(whole)
         self.report.repeats += sum(mark in each.text for each in whole)
         self.report.slowest = max(self.report.slowest, round(self._answered.get(said.word, 0.0) - said.at, 1))
@@ -418,7 +422,7 @@ class Chats:
         stray += [each for each in answers if said.place.thread and each.thread != said.place.thread]
         if first is None or stray or len(more) > 1 or not all(mark in each.text for each in more):
             seen = [(each.chat, each.thread, each.text) for each in answers]
-            self.report.wrong.append(f"{said} is answered by {seen}")
+            self.report.wrong.append(f"{said.word} of {said.sender} in {said.place} is answered by {seen}")
 
     def _judge_order(self, by_word: dict[str, Any]) -> None:
         """Of what one person says in one thread: it is taken in as it was said, and answered as it was taken in. Only
@@ -446,7 +450,3 @@ class Chats:
             self.report.wrong.append(f"{each.live} connections to {each.name} are left")
         if left := self.home.left_over():
             self.report.wrong.append(f"left over: {left}")
-
-
-def figures(report: Report) -> dict[str, Any]:
-    return {"chats": dataclasses.asdict(report)}

@@ -32,7 +32,7 @@ def test_from_the_first_code_to_the_end_of_a_members_rights(world: tuple[Ground,
     platform.wait(lambda: any("private assistant" in text for text in platform.texts(me)))
     code = home.json("pair")["code"]
     platform.say(f"{code[:4].lower()} {code[4:]}")
-    platform.wait(lambda: any("You are paired: owner, owner" in text for text in platform.texts(me)))
+    platform.wait(lambda: any("You are paired: the owner" in text for text in platform.texts(me)))
     platform.say("and now?")
     platform.wait(lambda: "and now?" in platform.texts(me)[-1])
     assert home.json("people", "list") == [
@@ -89,6 +89,7 @@ def test_chats_and_strangers_that_the_owner_says_yes_to(world: tuple[Ground, Pla
     home.json("approvals", "approve", str(asked["id"]))
     group = until(lambda: [row for row in home.json("groups", "list") if platform.binding(shared) in row["bindings"]])
     assert group[0]["group"] != "main"
+    platform.wait(lambda: any("said yes: I work in this chat" in text for text in platform.texts(shared)))
     platform.say("and now?", chat=shared, mention=True)
     platform.wait(lambda: any("and now?" in text for text in platform.texts(shared)))
 
@@ -98,6 +99,7 @@ def test_chats_and_strangers_that_the_owner_says_yes_to(world: tuple[Ground, Pla
     [asked] = [row for row in home.json("approvals", "list") if row["kind"] == "person"]
     home.json("approvals", "approve", str(asked["id"]))
     until(lambda: [row for row in home.json("people", "list") if row["role"] == "member"])
+    platform.wait(lambda: any("said yes: you may speak" in text for text in platform.texts(stranger)))
     platform.say("hello", chat=stranger, sender=platform.stranger)
     platform.wait(lambda: any("You said: hello" in text for text in platform.texts(stranger)))
     assert {row["role"] for row in home.messages() if row["group"] not in ("main", group[0]["group"])} == {"member"}
