@@ -119,9 +119,16 @@ class Intake:
         if not terminal:
             named = decision.storable(incoming)
             incoming = await self._ledger.do(lambda tx: _by_first_name(tx, named))
-        admitted = await self._door.admit(incoming)
+        try:
+            admitted = await self._door.admit(incoming)
+        except (ClawdError, OSError):
+            raise
+        except Exception:  # a message that is asked for again and again would be the last of its channel
+            if terminal:
+                raise
+            log.exception("whose message it is could not be told, of %s", incoming.channel)
+            admitted = Admitted(Role.NONE, told=DEFECT if incoming.direct else None)
         if admitted.place is None:
-            log.info("a stranger was turned away", extra={"channel": incoming.channel})
             await self._keep(incoming.channel, cursor)
             return Receipt(None, "refused", None, None, admitted.told)
         try:

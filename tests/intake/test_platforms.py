@@ -78,6 +78,13 @@ async def test_a_defect_of_ours_stops_no_poll_loop_and_is_told(world: World) -> 
     assert cursor(world) == "7" and "by a defect of clawd" in world.told()[0] and world.delivered
 
 
+async def test_nor_does_one_of_the_doors(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(world):
+        monkeypatch.setattr(world, "admit", None)
+        (receipt,) = await take(world, "8", text="hi")
+    assert cursor(world) == "8" and "by a defect of clawd" in str(receipt.told) and world.states() == []
+
+
 @pytest.mark.parametrize("sender", ["chat:1", "chat:9"])
 async def test_no_name_or_id_holds_up_what_comes_behind_it(world: World, sender: str) -> None:
     odd: Any = {"name": "\ud83d", "title": "\ud83d\n", "thread": 5, "reply_to": "\ud83d", "album": [1]}
