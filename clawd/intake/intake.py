@@ -184,7 +184,7 @@ class Intake:
         wait = 0.0
         if ours and not late and command is None and not at_least(role, Role.ADMIN):
             known, mates = await self._ledger.do(lambda tx: (inbound.known(tx, incoming), held.has_album(tx, incoming)))
-            wait = 0.0 if known or mates else self._rates.wait(incoming.sender)
+            wait = 0.0 if known or mates else self._waiting.wait(incoming.sender)
         reason = _reason(incoming, ours, wait)
         told = admitted.told
         if wait and not self._rates.is_told(incoming.sender, wait):
@@ -234,7 +234,7 @@ class Intake:
         if taken.told and not said:
             self._deliver(Address.of(row))
         if taken.reason is not None:
-            self._waiting.begin(row, taken.reason, wait)
+            self._waiting.begin(row, taken.reason)
         elif command is not None:
             await self.carry_out(accepted.seq)
         else:

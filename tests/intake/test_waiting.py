@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from clawd.channel import SendRefused
-from clawd.intake import waiting
+from clawd.intake import rates, waiting
 from clawd.ledger import ends, held, inbound
 from clawd.trust import Role
 from tests.intake.conftest import LONG_AGO, World, opened
@@ -180,6 +180,18 @@ async def test_who_spoke_too_often_has_files_fetched_when_it_is_their_time(
         await world.intake.recover()
         await world.until(lambda: world.row(receipt.message)["state"] == "received")
     assert world.channel.fetched == ["f"]
+
+
+async def test_who_spoke_too_often_is_heard_in_their_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "RATE_MESSAGES", 2)
+    monkeypatch.setattr(rates, "RATE_WINDOW_S", 0.2)
+    async with opened(world):
+        for n in range(8):
+            await world.say(str(n), "chat:2")
+        await world.until(lambda: ("held", "rate") not in world.states()[:4])
+        await world.say("8", "chat:2")
+        await world.until(lambda: ("held", "rate") not in world.states())
+    assert [row["inbound"] for row in world.rows("SELECT inbound FROM wake ORDER BY id")] == list(range(1, 10))
 
 
 def test_what_a_group_waits_for_is_no_turns_and_its_release_leaves_it(world: World) -> None:
