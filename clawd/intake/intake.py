@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import anyio
 
@@ -32,7 +31,7 @@ from clawd.ledger.deliveries import Address
 from clawd.ledger.inbound import Accepted
 from clawd.model import Incoming, Part, Receipt
 from clawd.people.bindings import Place
-from clawd.people.door import Admitted
+from clawd.people.door import Admits, Admitted
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
 from clawd.trust import Role, at_least, origin_of
@@ -42,14 +41,6 @@ log = logging.getLogger(__name__)
 DEFECT = "That could not be taken in, by a defect of clawd; its log says more."
 _MERGED = "Many messages wait already; this one will be answered together with the last of them."
 _IGNORED = Receipt(None, "ignored", None, None)
-
-
-class Admits(Protocol):
-    """What intake needs of the door (`people.door`)."""
-
-    async def admit(self, incoming: Incoming) -> Admitted:
-        """Who a message is from, and where it belongs. Raises StorageError alone."""
-        ...
 
 
 class _NotOurs(Exception):
