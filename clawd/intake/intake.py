@@ -135,9 +135,6 @@ class Intake:
             return await self._refuse(incoming, admitted, why, cursor)
 
     async def _admit(self, incoming: Incoming, admitted: Admitted, place: Place, cursor: str | None) -> Receipt:
-        if incoming.kind == "reaction":
-            await self._keep(incoming.channel, cursor)
-            return _IGNORED
         if parse("".join(incoming.texts[:1])) != (
             "stop",
             "",

@@ -53,7 +53,6 @@ def sent(world: World, id: str, chat: str, *buttons: str, turn: int | None = Non
         ({"text": "chatter", "sender": "chat:2", "direct": False}, "ignored"),
         ({"text": ""}, "refused"),
         ({"text": "x" * 300_000}, "refused"),
-        ({"text": "y", "kind": "reaction", "value": "👍"}, "ignored"),
         ({"text": "y", "kind": "edit", "rev": 1}, "ignored"),
         ({"kind": "delete"}, "ignored"),
         ({"kind": "button", "value": "approve:1", "target": "5"}, "ignored"),
