@@ -48,6 +48,7 @@ class Adapters(dict[str, Adapter]):
         self._inbox: Callable[[Adapter, Part], Inbox] | None = None
         self._commands: Mapping[str, str] = {}
         self._open: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
+        self._reopening = anyio.Lock()
         for name in ("terminal", *tables().enabled()):
             self._make(name)
 
@@ -131,7 +132,8 @@ class Adapters(dict[str, Adapter]):
 
     async def _outage(self, part: Part, since: float) -> None:
         await anyio.sleep(OUTAGE_S)
-        part.look(since)
+        if self.parts.get(part.name) is part:  # it was not opened anew meanwhile
+            part.look(since)
 
     def renew(self, changes: Sequence[str]) -> None:
         """The config was read again; `changes` are like "channels.telegram.token: …". What is dead is tried again."""
@@ -139,17 +141,18 @@ class Adapters(dict[str, Adapter]):
         changed = {change.split(".")[1].split(":")[0] for change in changes if change.startswith("channels.")}
         dead = {name for name, part in self.parts.items() if part.state == "dead"}
         for name in sorted(({*self, *wanted} - {"terminal"}) & (changed | dead)):
-            self._tasks.start_soon(self._again, name, name in wanted, name=f"reopen {name}")
+            self._tasks.start_soon(self._again, name, name=f"reopen {name}")
 
-    async def _again(self, name: str, wanted: bool) -> None:
-        if (was := self._open.pop(name, None)) is not None:
-            was[0].cancel()
-            await was[1].wait()
-        self.pop(name, None)
-        self.parts.pop(name, None)
-        if wanted:
-            self._make(name)
-            self._start(name)
+    async def _again(self, name: str) -> None:
+        async with self._reopening:  # two at once would leave a channel open that nobody knows of
+            if (was := self._open.pop(name, None)) is not None:
+                was[0].cancel()
+                await was[1].wait()
+            self.pop(name, None)
+            self.parts.pop(name, None)
+            if name in self._tables().enabled():
+                self._make(name)
+                self._start(name)
 
     async def list(self, params: dict[str, Any]) -> list[dict[str, Any]]:
         """`channels list`."""

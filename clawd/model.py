@@ -10,7 +10,7 @@ from typing import Any, Literal
 from clawd.trust import Origin, Role
 
 PartKind = Literal["typed", "quoted", "forwarded", "attachment"]
-IncomingKind = Literal["message", "edit", "delete", "command", "button", "reaction"]
+IncomingKind = Literal["message", "edit", "delete", "command", "button"]
 DeliveryKind = Literal["stream", "text", "file", "notice", "reaction"]
 SpanKind = Literal["bold", "italic", "underline", "strikethrough", "spoiler", "code", "pre", "blockquote", "text_link"]
 EngineName = Literal["offline", "scripted", "messages", "chat", "claude-code", "exec"]
@@ -77,8 +77,8 @@ class Incoming:
     addressed: bool = False  # mentions us, replies to us, or is a command for us
     reply_to: str | None = None  # the platform's id of the message that it replies to
     album: str | None = None  # messages of one album have the same
-    target: str | None = None  # button, reaction: the platform's id of the message that it is on
-    value: str = ""  # of a button: what we gave it; of a reaction: the emoji
+    target: str | None = None  # of a button: the platform's id of the message that it is on
+    value: str = ""  # of a button: what we gave it
     choice: dict[str, str] = field(default_factory=dict)  # engine, model, effort of its turn alone; the owner's word
 
 

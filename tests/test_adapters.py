@@ -1,4 +1,4 @@
-"""What an adapter hands over, and what becomes of one that cannot even be made."""
+"""Channels that are opened anew: each is open once, and of one that was closed nothing more is told."""
 
 from __future__ import annotations
 
@@ -6,76 +6,66 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 
-from clawd.adapters import MOST_LINES, Adapters, ChannelInbox
-from clawd.channel import Adapter
-from clawd.clock import SystemClock
+from clawd import adapters
+from clawd.adapters import Adapters
+from clawd.channel import Adapter, Inbox
+from clawd.clock import TurnedClock
 from clawd.config import channels
 from clawd.config.schema import Channels
-from clawd.model import Incoming, Outgoing, Receipt
-from clawd.supervise import Part
 from clawd.tasks import Tasks
 
 pytestmark = pytest.mark.anyio
 
 
 class Slow(Adapter):
-    """A platform that answers no send before it is `open`."""
+    """One whose platform takes its time to let go of it."""
 
-    name = "chat"
+    name = "telegram"
+    open = 0
 
-    def __init__(self) -> None:
-        self.open = anyio.Event()
-        self.begun: list[Outgoing] = []
-
-    async def send(self, message: Outgoing) -> str:
-        self.begun.append(message)
-        await self.open.wait()
-        return "1"
-
-
-class Door:
-    async def receive(self, incoming: Incoming, cursor: str | None = None) -> Receipt:
-        return Receipt(None, "refused", None, None, told="Who are you?")
+    async def run(self, inbox: Inbox) -> None:
+        Slow.open += 1
+        try:
+            inbox.trouble("no route")
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.02)
+            Slow.open -= 1
 
 
-async def test_ten_thousand_strangers_take_up_no_channel() -> None:
-    slow, door, clock = Slow(), Door(), SystemClock()
+class Quiet:
+    def __init__(self, adapter: Adapter, part: Any) -> None:
+        self.heard, self.trouble = part.heard, part.failed
 
-    def stranger(number: int) -> Incoming:
-        return Incoming("chat", str(number), "1", f"chat:{number}", ("hi",), datetime.now(UTC), direct=True)
 
+async def test_however_often_its_config_changes_a_channel_is_open_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "adapter", lambda tables, name: Slow())
+    monkeypatch.setattr(adapters, "OUTAGE_S", 0.1)
+    told: list[str] = []
+    tables = Channels.model_validate({"telegram": {"enabled": True, "token": "${env:TOKEN}"}})
     async with anyio.create_task_group() as tasks:
-        inbox = ChannelInbox(slow, Part("chat", clock), door, None, clock, Tasks(tasks))  # type: ignore[arg-type]
-        for number in range(10_000):
-            await inbox.receive(stranger(number))
-            if number % 100 == 0:
-                await anyio.lowlevel.checkpoint()
-        assert len(slow.begun) == MOST_LINES
-        slow.open.set()
-        while len(slow.begun) == MOST_LINES:  # the next one is told again
-            await inbox.receive(stranger(1))
-            await anyio.sleep(0.02)
-
-
-async def test_an_adapter_that_cannot_be_made_is_closed_and_the_others_are_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    real = channels.adapter
-
-    def adapter(tables: Channels, name: str) -> Adapter:
-        if name == "slack":
-            raise KeyError("a secret of its table")
-        return real(tables, name)
-
-    def nothing(*_: Any) -> None: ...
-
-    monkeypatch.setattr(channels, "adapter", adapter)
-    on = {"enabled": True}
-    tables = Channels.model_validate({"slack": on, "telegram": on | {"token": "${env:NONE}"}})
-    async with anyio.create_task_group() as tasks:
-        made = Adapters(lambda: tables, SystemClock(), Tasks(tasks), nothing, nothing)
-    assert set(made) == {"terminal", "slack", "telegram"}
-    assert isinstance(made["slack"], channels.Closed) and "secret" not in made["slack"]._why
+        clock = TurnedClock(datetime(2026, 12, 1, tzinfo=UTC))
+        known = Adapters(lambda: tables, clock, Tasks(tasks), lambda text, but: told.append(text), lambda name: None)
+        del known["terminal"], known.parts["terminal"]
+        known.open(Quiet, {})  # type: ignore[arg-type]
+        with anyio.fail_after(10):
+            while not Slow.open:
+                await anyio.sleep(0.005)
+            broken = known.parts["telegram"]
+            for _ in range(3):
+                known.renew(["channels.telegram.token: a → b"])
+            while known.parts.get("telegram") in (None, broken) or known._reopening.locked() or Slow.open != 1:
+                await anyio.sleep(0.005)
+            monkeypatch.setattr(adapters, "OUTAGE_S", 600.0)
+            known.parts["telegram"].heard()
+            await anyio.sleep(0.15)
+        assert (Slow.open, broken.said, told) == (1, False, [])
+        tables = Channels()
+        known.renew(["channels.telegram.enabled: True → False"])
+        with anyio.fail_after(10):
+            while Slow.open or known:
+                await anyio.sleep(0.005)
+        tasks.cancel_scope.cancel()

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from channels.discord.api import call, command, edit, kind, nonce_of, post, shape
-from channels.discord.events import Place, read_deletion, read_edit, read_interaction, read_message, read_reaction
+from channels.discord.events import Place, read_deletion, read_edit, read_interaction, read_message
 from channels.discord.gateway import API, INTENTS, KNOWN, Line, api_base, connected, entered
 from clawd.channel import Adapter, ChannelLimits, Fatal, Inbox, NotSent, Rates, SendRefused, Unsure
 from clawd.model import Attachment, Check, Incoming, Outgoing
@@ -100,8 +100,6 @@ class Discord(Adapter):
                     incoming = read_edit(data, place, me, self._roles(client, place, data))
                 case "MESSAGE_DELETE":
                     incoming = read_deletion(data["id"], place, now)
-                case "MESSAGE_REACTION_ADD":
-                    incoming = read_reaction(data, place, me, now)
                 case _:
                     incoming = read_interaction(data, place)
             if incoming is None:

@@ -119,31 +119,6 @@ def read_interaction(data: Mapping[str, Any], place: Place) -> Incoming | None:
     )
 
 
-def read_reaction(data: Mapping[str, Any], place: Place, me: str, now: datetime) -> Incoming | None:
-    """A reaction to a message of ours."""
-    if (
-        data.get("message_author_id") != me
-        or data["user_id"] == me
-        or ((data.get("member") or {}).get("user") or {}).get("bot")
-    ):
-        return None
-    emoji = data["emoji"].get("name") or ""
-    return Incoming(
-        channel="discord",
-        chat=place.chat,
-        thread=place.thread,
-        platform_id=f"{data['message_id']}:{data['user_id']}:{emoji}",
-        sender=f"discord:{data['user_id']}",
-        texts=(),
-        at=now,
-        kind="reaction",
-        title=place.title,
-        direct=place.direct,
-        target=data["message_id"],
-        value=emoji,
-    )
-
-
 def read_deletion(id: str, place: Place, now: datetime) -> Incoming:
     return Incoming("discord", place.chat, id, "", (), now, "delete", thread=place.thread, direct=place.direct)
 

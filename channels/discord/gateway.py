@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 API = "https://discord.com/api/v10"
 GATEWAY = "wss://gateway.discord.gg/"
 KNOWN = 200  # channels whose newest message the cursor holds
-_MESSAGES = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "MESSAGE_DELETE_BULK", "MESSAGE_REACTION_ADD")
-_READ = (*_MESSAGES, "INTERACTION_CREATE")  # by us, as they come
+# Read by us, as they come.
+_READ = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "MESSAGE_DELETE_BULK", "INTERACTION_CREATE")
 _EVENTS = frozenset(("READY", "RESUMED", *_READ))
 _LOST_S, _REBUILD_S = 10.0, 60.0  # without a session: trouble; a new client
 _WRONG_TOKEN = (
@@ -68,7 +68,7 @@ async def entered(settings: Mapping[str, Any], tap: Callable[..., None]) -> Asyn
     if base != Route.BASE:
         Route.BASE = base
     intents = discord.Intents.none()
-    intents.guilds = intents.messages = intents.message_content = intents.reactions = True
+    intents.guilds = intents.messages = intents.message_content = True
     connector = aiohttp.TCPConnector(limit=0)
     client = Client(
         intents=intents,

@@ -4,25 +4,16 @@ said yes to that. What is said there meanwhile is not kept."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from clawd.approvals.approvals import Asked
 from clawd.approvals.chats import must_ask
 from clawd.errors import ClawdError, StorageError
 from clawd.ledger.db import Ledger
+from clawd.ledger.deliveries import binding_of
 from clawd.model import Incoming
-from clawd.people.bindings import binding_of
-from clawd.people.door import Admitted
+from clawd.people.door import Admits, Admitted, Asks
 
 _ASKED = "I asked my owner privately whether I may work in this chat. Say it again once they have said yes."
-
-
-class Admits(Protocol):
-    async def admit(self, incoming: Incoming) -> Admitted: ...
-
-
-class Asks(Protocol):
-    async def ask(self, kind: str, effect: Mapping[str, Any]) -> Asked: ...
 
 
 class Wall:

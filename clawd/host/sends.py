@@ -13,16 +13,10 @@ from clawd.ledger import deliveries, turns
 from clawd.ledger.db import Transaction
 from clawd.ledger.deliveries import Address, address_of, binding_of
 from clawd.model import DeliveryKind
+from clawd.people.door import Asked
 from clawd.trust import Role
 
 _REFUSED = {"denied": "the owner said no to it", "expired": "the owner was asked and did not answer"}
-
-
-class Asked(Protocol):
-    @property
-    def fresh(self) -> bool: ...
-    @property
-    def state(self) -> str: ...
 
 
 class Asks(Protocol):

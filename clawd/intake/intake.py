@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import anyio
 
@@ -32,7 +31,7 @@ from clawd.ledger.deliveries import Address
 from clawd.ledger.inbound import Accepted
 from clawd.model import Incoming, Part, Receipt
 from clawd.people.bindings import Place
-from clawd.people.door import Admitted
+from clawd.people.door import Admits, Admitted
 from clawd.signals import News, Signals
 from clawd.tasks import Tasks
 from clawd.trust import Role, at_least, origin_of
@@ -42,14 +41,6 @@ log = logging.getLogger(__name__)
 DEFECT = "That could not be taken in, by a defect of clawd; its log says more."
 _MERGED = "Many messages wait already; this one will be answered together with the last of them."
 _IGNORED = Receipt(None, "ignored", None, None)
-
-
-class Admits(Protocol):
-    """What intake needs of the door (`people.door`)."""
-
-    async def admit(self, incoming: Incoming) -> Admitted:
-        """Who a message is from, and where it belongs. Raises StorageError alone."""
-        ...
 
 
 class _NotOurs(Exception):
@@ -119,9 +110,16 @@ class Intake:
         if not terminal:
             named = decision.storable(incoming)
             incoming = await self._ledger.do(lambda tx: _by_first_name(tx, named))
-        admitted = await self._door.admit(incoming)
+        try:
+            admitted = await self._door.admit(incoming)
+        except (ClawdError, OSError):
+            raise
+        except Exception:  # a message that is asked for again and again would be the last of its channel
+            if terminal:
+                raise
+            log.exception("whose message it is could not be told, of %s", incoming.channel)
+            admitted = Admitted(Role.NONE, told=DEFECT if incoming.direct else None)
         if admitted.place is None:
-            log.info("a stranger was turned away", extra={"channel": incoming.channel})
             await self._keep(incoming.channel, cursor)
             return Receipt(None, "refused", None, None, admitted.told)
         try:
@@ -137,9 +135,6 @@ class Intake:
             return await self._refuse(incoming, admitted, why, cursor)
 
     async def _admit(self, incoming: Incoming, admitted: Admitted, place: Place, cursor: str | None) -> Receipt:
-        if incoming.kind == "reaction":
-            await self._keep(incoming.channel, cursor)
-            return _IGNORED
         if parse("".join(incoming.texts[:1])) != (
             "stop",
             "",
@@ -177,7 +172,7 @@ class Intake:
         wait = 0.0
         if ours and not late and command is None and not at_least(role, Role.ADMIN):
             known, mates = await self._ledger.do(lambda tx: (inbound.known(tx, incoming), held.has_album(tx, incoming)))
-            wait = 0.0 if known or mates else self._rates.wait(incoming.sender)
+            wait = 0.0 if known or mates else self._waiting.wait(incoming.sender)
         reason = _reason(incoming, ours, wait)
         told = admitted.told
         if wait and not self._rates.is_told(incoming.sender, wait):
@@ -227,7 +222,7 @@ class Intake:
         if taken.told and not said:
             self._deliver(Address.of(row))
         if taken.reason is not None:
-            self._waiting.begin(row, taken.reason, wait)
+            self._waiting.begin(row, taken.reason)
         elif command is not None:
             await self.carry_out(accepted.seq)
         else:

@@ -6,6 +6,7 @@ Timers are here alone; what each message waits for is in the ledger, so that a r
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -14,7 +15,7 @@ import anyio
 from clawd.clock import Clock, rfc3339
 from clawd.intake.attachments import Attachments, not_fetched
 from clawd.intake.decision import Rules
-from clawd.intake.rates import Rates
+from clawd.intake.rates import RATE_WINDOW_S, Rates
 from clawd.ledger import held, inbound, steering
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
@@ -59,12 +60,21 @@ class Waiting:
         self._attachments, self._rules, self._stale_hours = attachments, rules, stale_hours
         self._go_on, self._tell, self._deliver = go_on, tell, deliver
         self._last: dict[Key, float] = {}  # of an album, or of what came too late in a chat: when its last one came
+        self._slow: dict[str, deque[Row]] = {}  # by sender: what waits for their rate, in its order
         self._fetching = anyio.CapacityLimiter(AT_ONCE)
 
-    def begin(self, row: Row, reason: str, wait: float = 0.0) -> None:
-        """A message is held, for this reason; for its rate, so many seconds."""
+    def wait(self, sender: str) -> float:
+        """Seconds until the sender may speak again: 0 now, and then it counts. Nothing overtakes what waits already."""
+        return RATE_WINDOW_S if sender in self._slow else self._rates.wait(sender)
+
+    def begin(self, row: Row, reason: str) -> None:
+        """A message is held, for this reason."""
         if reason == held.RATE:
-            self._tasks.start_soon(self._after_rate, row, wait, name=f"rate of message {row['seq']}")
+            if (rows := self._slow.get(row["sender"])) is not None:
+                rows.append(row)
+            else:
+                self._slow[row["sender"]] = deque([row])
+                self._tasks.start_soon(self._at_their_rate, row["sender"], name=f"rate of message {row['seq']}")
         elif reason in (held.ALBUM, held.UNADDRESSED):
             key = tuple(row[name] for name in ("channel", "account", "chat", "album"))
             self._settle(key, row, ALBUM_S, self._album_over)
@@ -79,7 +89,7 @@ class Waiting:
         now = rfc3339(self._clock.now())
         await self._ledger.do(lambda tx: held.expire_lines(tx, now))
         for row in await self._ledger.do(held.waiting):
-            self.begin(row, row["reason"], self._rates.wait(row["sender"]) if row["reason"] == held.RATE else 0.0)
+            self.begin(row, row["reason"])
         for row in await self._ledger.do(held.late):
             self.begin(row, held.OLD)
 
@@ -96,10 +106,19 @@ class Waiting:
         del self._last[key]
         await then(row)  # type: ignore[misc]
 
-    async def _after_rate(self, row: Row, wait: float) -> None:
-        while wait:
-            await anyio.sleep(wait)
-            wait = self._rates.wait(row["sender"])
+    async def _at_their_rate(self, sender: str) -> None:
+        rows = self._slow[sender]
+        while rows:
+            while wait := self._rates.wait(sender):
+                await anyio.sleep(wait)
+            try:
+                await self._after_rate(rows[0])
+            except Exception:  # those behind it go on
+                log.exception("message %s could not be taken", rows[0]["seq"])
+            rows.popleft()
+        del self._slow[sender]
+
+    async def _after_rate(self, row: Row) -> None:
         if row["album"]:
             await self._held_for(row, held.ALBUM)
         elif not held.have_files(row):

@@ -35,12 +35,15 @@ def edit(
     if newest is not None and (newest["rev"] >= incoming.rev or newest["kind"] == "delete"):
         return "ignored", row
     new = [asdict(part) for part in typed]
+    waits = row["state"] in ("received", "held")
+    if waits and not at_least(role, Role(row["role"])):  # it would act for whom its sender was when they said it
+        return "ignored", row
     if [part for part in json.loads((newest or row)["parts"]) if part["kind"] == "typed"] == new:
         return "ignored", row
     seq = inbound.insert(
         tx, incoming, group=row["grp"], session=row["session"], role=role, parts=typed, now=now, person=person
     )
-    if row["state"] in ("received", "held"):
+    if waits:
         _replace(tx, row, new)
         settled(tx, seq)
         return "replaced", row

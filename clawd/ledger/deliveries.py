@@ -13,7 +13,7 @@ from clawd.ledger import chats
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import DECIDED, inbound_events
 from clawd.markdown import pieces
-from clawd.model import Button, DeliveryKind
+from clawd.model import Button, DeliveryKind, Incoming
 from clawd.text import units
 
 REPEAT = "(may be a repeat)\n\n"
@@ -39,10 +39,10 @@ class Address:
         return cls(row["channel"], row["account"], row["chat"], row["thread"])
 
 
-def binding_of(address: Address) -> str:
+def binding_of(chat: Address | Incoming) -> str:
     """A chat as `bindings` in `group.toml` names it: `telegram:-100123`, `slack:T012/C345`."""
-    account = f"{address.account}/" if address.account else ""
-    return f"{address.channel}:{account}{address.chat}"
+    account = f"{chat.account}/" if chat.account else ""
+    return f"{chat.channel}:{account}{chat.chat}"
 
 
 def address_of(binding: str) -> Address:

@@ -15,7 +15,6 @@ import shutil
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from anyio import to_thread
 
@@ -27,7 +26,8 @@ from clawd.errors import ClawdError, ConfigError, UsageError
 from clawd.files import sync_directory, write_atomic
 from clawd.ids import folded, is_group_name
 from clawd.ledger import groups
-from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.db import Ledger
+from clawd.ledger.deliveries import binding_of
 from clawd.model import Incoming
 
 MAIN = "main"  # the owner's own group
@@ -39,22 +39,6 @@ class Place:
 
     group: str
     base: str
-
-
-class Chat(Protocol):
-    """An `Incoming`, an `Address`: whatever names a chat."""
-
-    @property
-    def channel(self) -> str: ...
-    @property
-    def account(self) -> str: ...
-    @property
-    def chat(self) -> str: ...
-
-
-def binding_of(chat: Chat) -> str:
-    """A chat as `bindings` in `group.toml` names it: `telegram:-100123`, `slack:T012/C345`."""
-    return f"{chat.channel}:{chat.account + '/' if chat.account else ''}{chat.chat}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +94,6 @@ class Bindings:
     def __init__(self, home: Home, config: LiveConfig, ledger: Ledger, told: Callable[[str], None]) -> None:
         self._home, self._config, self._ledger, self._told = home, config, ledger, told
         self._doubled: list[str] = []  # as it was told
-        self._own: dict[tuple[str, str], str] = {}
 
     async def now(self) -> Index:
         """One `stat` a group where nothing changed."""
@@ -146,16 +129,7 @@ class Bindings:
         return await self._base(self._config.first_binding(group) or f"terminal:{group}", group)
 
     async def _base(self, base: str, group: str) -> str:
-        if (base, group) in self._own:
-            return self._own[base, group]
-
-        def look(tx: Transaction) -> tuple[str, bool]:
-            return groups.own_base(tx, base, group), groups.session(tx, base) is not None
-
-        own, taken = await self._ledger.do(look)
-        if taken:  # whose an id is stays so for ever
-            self._own[base, group] = own
-        return own
+        return await self._ledger.do(lambda tx: groups.own_base(tx, base, group))
 
     # ── giving a chat a group ──
 

@@ -26,9 +26,10 @@ from clawd.config.home import Home, group_folders
 from clawd.errors import ClawdError, ConfigError, StorageError, UsageError
 from clawd.ledger import chats, groups
 from clawd.ledger.db import Ledger
+from clawd.ledger.deliveries import Address, binding_of
 from clawd.model import Incoming
 from clawd.people import pairing
-from clawd.people.bindings import MAIN, Bindings, Place, binding_of, group_name, twice
+from clawd.people.bindings import MAIN, Bindings, Place, group_name, twice
 from clawd.people.pairing import Code, Codes
 from clawd.people.roster import LiveRoster, Person, Roster, called, free_name, paired
 from clawd.people.strangers import Daily
@@ -55,6 +56,14 @@ class Admitted:
     person: str | None = None
     place: Place | None = None
     told: str | None = None
+
+
+class Admits(Protocol):
+    """The door, or another before it."""
+
+    async def admit(self, incoming: Incoming) -> Admitted:
+        """Who a message is from, and where it belongs. Raises StorageError alone."""
+        ...
 
 
 class Asked(Protocol):
@@ -269,7 +278,11 @@ class Door:
             return (await self._made_main(binding)).group
         rows = await self._ledger.do(lambda tx: chats.direct_of(tx, code.person))
         found = await self._bindings.now()
-        homes = {name for row in rows for name in found.of(_binding(row))}
+        homes = {
+            name
+            for row in rows
+            for name in found.of(binding_of(Address(row["channel"], row["account"], row["chat"], "")))
+        }
         if len(homes) == 1:
             group = homes.pop()
             await to_thread.run_sync(self._bindings.bind, group, binding)
@@ -278,10 +291,6 @@ class Door:
             await to_thread.run_sync(self._bindings.make, group, binding, False)
         await self._adopt(group)
         return group
-
-
-def _binding(row: Any) -> str:
-    return f"{row['channel']}:{row['account'] + '/' if row['account'] else ''}{row['chat']}"
 
 
 def _is_private(incoming: Incoming) -> bool:

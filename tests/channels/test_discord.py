@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from channels.discord import Discord, gateway
 from channels.discord.api import nonce_of, refusal
-from channels.discord.events import Place, read_edit, read_interaction, read_message, read_reaction
+from channels.discord.events import Place, read_edit, read_interaction, read_message
 from clawd.channel import Fatal, FormatRefused, NotSent, SendRefused, Unsure
 from clawd.model import Attachment, Button, Formatted, Incoming, Outgoing, Receipt, Said
 from tests.platforms import discord as platforms
@@ -243,15 +243,6 @@ def test_interactions() -> None:
     assert read_interaction(base | {"type": 4}, direct) is None
     press = read_interaction(base | {"type": 3, "data": {"custom_id": "v"}, "message": {"id": "55"}}, direct)
     assert press and (press.kind, press.value, press.target, press.texts) == ("button", "v", "55", ())
-
-
-def test_a_reaction_counts_on_what_is_ours() -> None:
-    data = {"user_id": "7", "message_id": "55", "message_author_id": "42", "emoji": {"name": "👍"}}
-    now = message()["timestamp"] and read().at  # type: ignore[union-attr]
-    found = read_reaction(data, SHARED, "42", now)
-    assert found and (found.value, found.target, found.sender) == ("👍", "55", "discord:7")
-    assert read_reaction(data | {"message_author_id": "8"}, SHARED, "42", now) is None
-    assert read_reaction(data | {"user_id": "42"}, SHARED, "42", now) is None
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,11 @@ async def test_an_edit_by_somebody_with_fewer_rights_than_its_turn_is_not_steere
         incoming: Incoming = world.incoming("ho", kind="edit", id="7", rev=1)
         typed = [Part("typed", Origin.MEMBER, "ho")]
         what, _ = world.ledger.tx(lambda tx: changes.edit(tx, incoming, Role.MEMBER, typed, NOW))
-    assert what == "noted" and followups(world, claim) == []
+        assert what == "noted" and followups(world, claim) == []
+        waits = await world.say("hi", id="8")
+        incoming = world.incoming("ho", kind="edit", id="8", rev=1)
+        still, _ = world.ledger.tx(lambda tx: changes.edit(tx, incoming, Role.MEMBER, typed, NOW))
+    assert still == "ignored" and "ho" not in world.row(waits.message)["parts"]
 
 
 async def test_what_is_deleted_before_the_claim_is_not_answered(world: World) -> None:

@@ -53,7 +53,6 @@ def sent(world: World, id: str, chat: str, *buttons: str, turn: int | None = Non
         ({"text": "chatter", "sender": "chat:2", "direct": False}, "ignored"),
         ({"text": ""}, "refused"),
         ({"text": "x" * 300_000}, "refused"),
-        ({"text": "y", "kind": "reaction", "value": "👍"}, "ignored"),
         ({"text": "y", "kind": "edit", "rev": 1}, "ignored"),
         ({"kind": "delete"}, "ignored"),
         ({"kind": "button", "value": "approve:1", "target": "5"}, "ignored"),
@@ -76,6 +75,13 @@ async def test_a_defect_of_ours_stops_no_poll_loop_and_is_told(world: World) -> 
         world.rules = None  # type: ignore[assignment]
         await take(world, "7", text="hi")
     assert cursor(world) == "7" and "by a defect of clawd" in world.told()[0] and world.delivered
+
+
+async def test_nor_does_one_of_the_doors(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(world):
+        monkeypatch.setattr(world, "admit", None)
+        (receipt,) = await take(world, "8", text="hi")
+    assert cursor(world) == "8" and "by a defect of clawd" in str(receipt.told) and world.states() == []
 
 
 @pytest.mark.parametrize("sender", ["chat:1", "chat:9"])

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from clawd.channel import SendRefused
-from clawd.intake import waiting
+from clawd.intake import rates, waiting
 from clawd.ledger import ends, held, inbound
 from clawd.trust import Role
 from tests.intake.conftest import LONG_AGO, World, opened
@@ -180,6 +180,24 @@ async def test_who_spoke_too_often_has_files_fetched_when_it_is_their_time(
         await world.intake.recover()
         await world.until(lambda: world.row(receipt.message)["state"] == "received")
     assert world.channel.fetched == ["f"]
+
+
+async def test_who_spoke_too_often_is_heard_in_their_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "RATE_MESSAGES", 2)
+    monkeypatch.setattr(rates, "RATE_WINDOW_S", 0.2)
+
+    async def taken(n: int) -> list[int]:
+        with anyio.fail_after(10):
+            while len(rows := await world.ledger.do(lambda tx: tx.all("SELECT inbound FROM wake ORDER BY id"))) < n:
+                await anyio.sleep(0.005)
+        return [row["inbound"] for row in rows]
+
+    async with opened(world):
+        for n in range(8):
+            await world.say(str(n), "chat:2")
+        await taken(4)
+        await world.say("8", "chat:2")
+        assert await taken(9) == list(range(1, 10))
 
 
 def test_what_a_group_waits_for_is_no_turns_and_its_release_leaves_it(world: World) -> None:

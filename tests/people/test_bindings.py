@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from clawd.errors import ClawdError
 from clawd.ids import is_group_name
 from clawd.ledger import groups
-from clawd.people.bindings import Place, binding_of, group_name
+from clawd.ledger.deliveries import binding_of
+from clawd.people.bindings import Place, group_name
 from tests.ledger.conftest import NOW
 from tests.people.conftest import DIRECT, SHARED, World
 

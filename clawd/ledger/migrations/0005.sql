@@ -31,8 +31,8 @@ ALTER TABLE inbound ADD COLUMN name TEXT;         -- what the sender is called i
 ALTER TABLE inbound ADD COLUMN direct INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE inbound ADD COLUMN reply_to TEXT;
 ALTER TABLE inbound ADD COLUMN album TEXT;
-ALTER TABLE inbound ADD COLUMN target TEXT;       -- button, reaction: the platform's id of the message that it is on
-ALTER TABLE inbound ADD COLUMN value TEXT;        -- of a button or a reaction
+ALTER TABLE inbound ADD COLUMN target TEXT;       -- of a button: the platform's id of the message that it is on
+ALTER TABLE inbound ADD COLUMN value TEXT;        -- of a button
 ALTER TABLE inbound ADD COLUMN attachments TEXT;  -- JSON: [{name, handle, size, mime, voice, file?}]; file: in inbox/
 CREATE INDEX inbound_platform ON inbound (channel, account, chat, platform_id);
 -- What is said of few rows is asked with every message: SQLite takes a partial index where a query repeats its words.
