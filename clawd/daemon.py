@@ -85,7 +85,8 @@ _M_ARENA_MAX = -8  # malloc.h
 SECOND_HELLO = "a process of its sandbox played the runner"
 Received = AsyncIterator[signal.Signals]
 
-TURN_GRACE_S = 10.0
+# All of a clean end takes less than 10 s, also where a turn is at work and a platform hangs: that turn is gone on with.
+TURN_GRACE_S = 5.0
 FLUSH_GRACE_S = 2.0
 
 

@@ -111,7 +111,7 @@ class Person(_NewGroup):
             f"let {named(effect.called)} speak with me, as a member",
             [
                 f"Their account is {effect.account}; what they call themselves is anybody's choice.",
-                f"Here they will be {effect.name}, in a group of their own, {effect.group}; it sees nothing of others.",
+                f"Here they will be {named(effect.name)}, in a group of their own, {effect.group}; it sees nothing of others.",
             ],
         )
 
@@ -160,9 +160,9 @@ class Group(_NewGroup):
         return effect.binding
 
     def words(self, tx: Transaction, effect: NewGroup) -> Words:
-        where = f"the shared chat {named(effect.title)}" if effect.shared else f"a chat with {effect.person} alone"
+        where = f"the shared chat {named(effect.title)}" if effect.shared else f"a chat with {named(effect.person)} alone"
         lines = [
-            f"{effect.person} spoke to me there.",
+            f"{named(effect.person)} spoke to me there.",
             f"It becomes a group of its own, {effect.group}; it sees nothing of others.",
         ]
         if effect.shared:

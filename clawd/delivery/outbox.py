@@ -329,7 +329,9 @@ class Outbox:
             return deliveries.decide(tx, row["id"], event, platform_id=platform_id, error=error)
 
         state = await self._ledger.insist(decide)
-        if state == "failed" and row["kind"] != "stream":
+        if state == "failed" and row["kind"] == "reaction":
+            self._failed()  # the conversation has a note of it; it is nothing to call the owner for
+        elif state == "failed" and row["kind"] != "stream":
             await self._tell_elsewhere(row, error or "")
         self._signals.emit(
             News(

@@ -148,9 +148,11 @@ def enqueue(tx: Transaction, seqs: Sequence[int], now: str, choice: Mapping[str,
     chosen = json.dumps(dict(choice), sort_keys=True) if choice else None
     turn, merged = last["id"], last["n"] >= MAX_QUEUED
     if merged:
-        waiting = tx.one("SELECT authority, taint, choice FROM turn WHERE id = ?", turn)
-        # A wake of another authority is never merged: it would lower or raise what the turn may do.
-        merged = waiting is not None and (waiting["authority"], waiting["choice"]) == (role, chosen)
+        waiting = turns.get(tx, turn)
+        # A wake of another authority is never merged: it would lower or raise what the turn may do. Nor is one of
+        # another chat or thread: its answer would go to the turn's.
+        merged = (waiting["authority"], waiting["choice"]) == (role, chosen)
+        merged = merged and deliveries.Address.of(waiting) == deliveries.Address.of(row)
         if merged:
             tx.execute("UPDATE turn SET taint = MIN(taint, ?) WHERE id = ?", trust, turn)
     if not merged:

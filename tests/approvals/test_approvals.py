@@ -53,8 +53,8 @@ def prepare(world: World, kind: str) -> None:
 
 
 WORDS = {
-    "person": ["may I let “Dan” speak with me, as a member?", "telegram:99", "dan"],
-    "group": ["may I work in the shared chat “Family” (telegram:-100)?", "bob spoke to me there", "family"],
+    "person": ["may I let “Dan” speak with me, as a member?", "telegram:99", "will be “Dan”, in", "dan"],
+    "group": ["may I work in the shared chat “Family” (telegram:-100)?", "“bob” spoke to me there", "family"],
     "bind": [
         "may I work in the shared chat “Family” (telegram:-100) as the group main?",
         "user_profile.md is not sent there",

@@ -114,7 +114,8 @@ async def test_nothing_is_lost_and_nothing_doubled(tmp_path: Path, monkeypatch: 
 
 
 def check(ledger: Ledger, platforms: list[Faulty]) -> None:
-    rows = ledger.tx(lambda tx: tx.all("SELECT * FROM delivery ORDER BY id"))
+    told = "channel = 'terminal'"  # of repeats that are in doubt, too
+    rows = ledger.tx(lambda tx: tx.all(f"SELECT * FROM delivery WHERE NOT {told} ORDER BY id"))
     assert {row["state"] for row in rows if row["kind"] != "stream"} <= {"sent", "resent"}
     for platform in platforms:
         for chat in {row["chat"] for row in rows if row["channel"] == platform.name}:

@@ -22,7 +22,7 @@ class Desk:
 
     def accept(
         self, text: str = "hi", *, group: str = "main", session: str | None = None, role: Role = Role.OWNER,
-        id: str | None = None, held: str | None = None, kind: str = "message", **choice: str,
+        id: str | None = None, held: str | None = None, kind: str = "message", thread: str = "", **choice: str,
     ) -> Accepted:  # fmt: skip
         self.count += 1
         incoming = Incoming(
@@ -33,6 +33,7 @@ class Desk:
             (text,),
             datetime.now(UTC),
             kind=kind,  # type: ignore[arg-type]
+            thread=thread,
             choice=choice,
         )
 

@@ -358,16 +358,21 @@ def test_a_failed_job_has_no_chat_to_tell(desk: Desk) -> None:
     assert [row["channel"] for row in rows] == ["terminal"]
 
 
-def test_messages_of_a_full_queue_are_merged_with_the_same_role_alone(desk: Desk) -> None:
-    """So all wakes of a turn are of one role, by which steering decides."""
+def test_messages_of_a_full_queue_are_merged_with_the_same_role_and_chat_alone(desk: Desk) -> None:
+    """So all wakes of a turn are of one role, by which steering decides, and each is answered where it was said."""
     for _ in range(inbound.MAX_QUEUED):
         desk.accept()
+    assert desk.accept().merged
     desk.accept(role=Role.MEMBER)
     desk.accept()
+    desk.accept(thread="7")
+    desk.accept(thread="8")
     rows = desk.ledger.tx(
         lambda tx: tx.all(
-            "SELECT tw.turn, json_group_array(DISTINCT w.authority) AS roles FROM turn_wake tw"
-            " JOIN wake w ON w.id = tw.wake GROUP BY tw.turn"
+            "SELECT tw.turn, json_group_array(DISTINCT w.authority) AS roles,"
+            " SUM(t.thread <> i.thread) AS elsewhere FROM turn_wake tw"
+            " JOIN turn t ON t.id = tw.turn JOIN wake w ON w.id = tw.wake JOIN inbound i ON i.seq = w.inbound"
+            " GROUP BY tw.turn"
         )
     )
-    assert all(len(json.loads(row["roles"])) == 1 for row in rows)
+    assert all(len(json.loads(row["roles"])) == 1 and not row["elsewhere"] for row in rows)

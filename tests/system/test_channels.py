@@ -3,6 +3,7 @@ channel; each case has a chat of its own where it can, for platforms count messa
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -256,15 +257,25 @@ def test_a_command_is_answered_where_it_was_said(world: World) -> None:
     assert known is None or {"help", "stop", "approve", "skills"} <= known
 
 
+@pytest.mark.parametrize("sessions", ["thread", "group"])
 @on(*PLATFORMS)
-def test_a_thread_stays_a_thread(world: World) -> None:
+def test_a_thread_stays_a_thread(world: World, sessions: str) -> None:
+    """Two are asked in at once; one answer has ten kilobytes of what any markup would stumble over."""
     platform = world.platform
-    chat = world.shared("always", sessions="thread")
-    thread = platform.thread(chat)
-    platform.say("in the thread", chat=chat, sender=platform.owner, thread=thread)
-    platform.wait(lambda: platform.texts(chat, thread) == ["ok"])
-    row = world.recorded("in the thread")
-    assert row["thread"] == thread and row["session"].endswith(f":{thread}")
+    chat = world.shared("always", sessions=sessions)
+    one, other = platform.thread(chat), platform.thread(chat)
+    most = 1200 if sessions == "thread" else 12
+    nasty = "".join(f"{number}<&>_*[" for number in range(most))
+    world.answers(f"tell all, {sessions}", nasty)
+    platform.say(f"in a thread, {sessions}", chat=chat, sender=platform.owner, thread=one)
+    platform.say(f"tell all, {sessions}", chat=chat, sender=platform.owner, thread=other)
+    platform.wait(lambda: platform.texts(chat, one) == ["ok"])
+    row = world.recorded(f"in a thread, {sessions}")
+    assert row["thread"] == one and row["session"].endswith(f":{one}") == (sessions == "thread")
+    world.recorded(f"tell all, {sessions}")
+    shown = platform.texts(chat, other)
+    assert re.findall(r"\d+", "".join(shown)) == [str(number) for number in range(most)]
+    assert len(shown) + 1 == len(platform.texts(chat))
 
 
 @on(*PLATFORMS)
@@ -407,9 +418,21 @@ def _try(what: Callable[[], Any]) -> None:
 
 
 @on(*PLATFORMS)
-def test_a_platform_that_is_down_at_the_start_is_waited_for(world: World) -> None:
+def test_an_end_in_the_middle_and_a_platform_that_is_down_at_the_start(world: World) -> None:
+    """Of an answer that grew nothing is lost or doubled, nor of what is said to nobody."""
     platform = world.platform
-    world.home.stop()
+    text = " ".join(f"part{number}" for number in range(40))
+    world.answers("end in the middle", Reply(text, delay=0.05, words=7))
+    platform.say("end in the middle")
+    platform.wait(lambda: any("part3 " in each for each in platform.texts()))
+    platform.freeze()
+    began = time.monotonic()
+    assert world.home.stop() == 0 and time.monotonic() - began < 50
+    platform.thaw()
+    platform.wait(lambda: not platform.live)
+    away = [f"said to nobody, {number}" for number in range(3)]
+    for each in away:
+        platform.say(each)
     platform.down()
     world.home.start(**platform.env)
     until(lambda: [row for row in _channels(world) if row["channel"] == platform.name and row["error"]])
@@ -417,6 +440,12 @@ def test_a_platform_that_is_down_at_the_start_is_waited_for(world: World) -> Non
     platform.up()
     platform.say("are you there?")
     world.recorded("are you there?")
+    for each in away:
+        world.recorded(each)
+    world.shows(text)
+    assert sum("part3 " in each for each in platform.texts()) == 1
+    rows = [row["parts"] for row in world.home.rows("SELECT parts FROM inbound ORDER BY seq")]
+    assert [each for row in rows for each in away if each in row] == away
 
 
 @on(*PLATFORMS)

@@ -23,6 +23,7 @@ MESSAGE = (
 )
 DELIVERY = "id, turn|null, channel, chat, n, kind, state, platform_id|null, attempts, error|null"
 GROUP = "group, folder, sessions, bindings[], engine, backend, authority, taint"
+APPROVAL = "id, kind, state, person, channel, chat, made, expires, decided|null, result|null, what, group|null"
 CONTRACT = {
     "status": "{version, pid, home, uptime_s, ready, groups, turns{queued, running, held}, sandboxes,"
     " channels[{channel, state}]}",
@@ -48,6 +49,15 @@ CONTRACT = {
     "budget show": "[{group, service|null, period, unit, limit, spent, reserved, opens|null}]",
     "usage": "[{key, turns, input, output, cached, usd|null, known_usd}]",
     "gateway check": "{allow, rule, reason, hint, service|null}",
+    "channels list": "[{channel, state, last_inbound|null, last_outbound|null, error|null}]",
+    "channels test": "{ok, checks[{what, ok, hint}]}",
+    "pair": "{code, expires, person, role}",
+    "people list": "[{name, role, accounts[]}]",
+    "people grant": "{name, role, accounts[]}",
+    "people revoke": "{person, stopped}",
+    "approvals list": f"[{{{APPROVAL}}}]",
+    "approvals show": f"{{{APPROVAL}, words, effect}}",
+    "approvals approve": f"{{{APPROVAL}}}",
 }
 MESSAGE_STATES = [
     "received",
@@ -196,6 +206,10 @@ LOOKS = {
     "usage": "usage",
     "usage by session": "usage --by session",
     "doctor": "doctor",
+    "channels list": "channels list",
+    "channels test": "channels test telegram",
+    "people list": "people list",
+    "approvals list": "approvals list",
 }
 Done = subprocess.CompletedProcess[str]
 
@@ -209,6 +223,7 @@ class Life:
         (home.root / "script.json").write_text(json.dumps({"steps": STEPS}))
         home.start()
         self.chats: dict[str, Done] = {}
+        self.granted = home.json("people", "grant", "Ada", "member")
         home.json("groups", "add", "play")
         home.json("groups", "set", "play", "model.engine", "scripted")
         home.json("groups", "set", "play", "budget.usd_per_day", "1.5")
@@ -243,7 +258,13 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
         yield Life(make())
 
 
-CODES = {"doctor": 1, "mounts check": 1, "gateway check": 1}  # a group's work/ is a link; neither is allowed
+# a group's work/ is a link; neither is allowed; no token
+CODES = {"doctor": 1, "mounts check": 1, "gateway check": 1, "channels test": 1}
+EMPTY = {
+    ("sandbox list", "alone"),
+    ("channels list", "alone"),
+    *(("approvals list", way) for way in ("running", "alone")),
+}
 
 
 def printed(done: Done, code: int = 0) -> Any:
@@ -261,7 +282,7 @@ def test_every_command_that_looks_prints_its_fields(life: Life, name: str, way: 
         assert value.pop("pid") is None
         notation = notation.replace("pid, ", "")
     check(value, shape(notation))
-    assert value or (name, way) == ("sandbox list", "alone")
+    assert value or (name, way) in EMPTY
 
 
 @pytest.mark.parametrize("way", ["running", "alone"])
@@ -299,6 +320,13 @@ def test_status_is_the_daemons_own_word(life: Life) -> None:
     for each in (running, alone):
         assert each["turns"] == {"queued": 0, "running": 0, "held": 1}
         assert (each["home"], each["groups"]) == (str(life.home.root), 3)
+
+
+def test_people_and_channels_are_in_the_contracts_words(life: Life) -> None:
+    check(life.granted, shape(CONTRACT["people grant"]))
+    assert printed(life.looks["alone"]["people list"]) == [life.granted]
+    for row in printed(life.looks["running"]["channels list"]):
+        assert row["state"] in CHANNEL_STATES and row["last_inbound"] is not None and moment(row["last_inbound"])
 
 
 def test_messages_tell_how_each_ended(life: Life) -> None:
@@ -577,6 +605,14 @@ def test_what_is_not_built_yet_says_so_in_json(plain: Home) -> None:
         ("session check nobody:x", 5, "nobody:x"),
         ("sandbox stop main", 5, "main"),
         ("chat -m hi --group nobody", 5, "nobody"),
+        ("approvals show 99", 5, "approvals list"),
+        ("approvals approve 99", 5, "approvals list"),
+        ("approvals deny some", 2, "some"),
+        ("channels test telegraf", 5, "telegram"),
+        ("people grant Bob king", 2, "admin"),
+        ("people revoke nobody", 5, "people list"),
+        ("pair", 1, "clawd run"),
+        ("pair --role king", 2, "member"),
         ("groups set main model.engin offline", 4, "engine"),
         ("sandbox exec", 125, "what to run"),
         ("sandbox exec --nonsense -- true", 125, "--nonsense"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,16 @@ from tests.platforms import Platform
 from tests.platforms.telegram import Telegram
 from tests.system.conftest import until
 from tests.system.ground import Ground, ground
+from tests.system.test_contract import CONTRACT, check, moment, shape
+
+CHANNELS = ("terminal", "telegram")
+
+
+def shown(home: Ground, command: str, *words: str, code: int = 0, **env: str) -> Any:
+    """What a command prints with --json, which has the contract's shape."""
+    value = json.loads(home.done(*command.split(), *words, "--json", code=code, **env).stdout)
+    check(value, shape(CONTRACT[command]))
+    return value
 
 
 @pytest.fixture
@@ -56,7 +67,7 @@ def test_from_the_first_code_to_the_end_of_a_members_rights(world: tuple[Ground,
     platform.say(home.json("pair")["code"], chat=friend, sender=platform.member)
     platform.wait(lambda: any("does not count" in text for text in platform.texts(friend)[told:]))
     assert home.cli("people", "revoke", "owner").returncode == 2
-    assert home.json("people", "revoke", "bob") == {"person": "Bob", "stopped": 0}
+    assert shown(home, "people revoke", "bob") == {"person": "Bob", "stopped": 0}
     platform.say("still me", chat=friend, sender=platform.member)
     platform.wait(lambda: "private assistant" in platform.texts(friend)[-1])
     assert len(home.messages(group="bob")) == 1
@@ -75,18 +86,26 @@ def test_from_the_first_code_to_the_end_of_a_members_rights(world: tuple[Ground,
 def test_chats_and_strangers_that_the_owner_says_yes_to(world: tuple[Ground, Platform]) -> None:
     home, platform = world
     shared, stranger = platform.shared, platform.direct(platform.stranger)
-    platform.say(home.json("pair")["code"])
+    assert [each["ok"] for each in shown(home, "channels test", "telegram", code=1, **platform.env)["checks"]][
+        -1
+    ] is False
+    code = shown(home, "pair")
+    assert moment(code["expires"]).tzinfo and (code["person"], code["role"]) == ("owner", "owner")
+    platform.say(code["code"])
     platform.wait(lambda: platform.texts())
+    assert shown(home, "channels test", "telegram", **platform.env)["ok"] is True
+    assert {row["channel"]: row["state"] for row in shown(home, "channels list")} == dict.fromkeys(CHANNELS, "live")
 
     # a shared chat: nothing before the owner is meant, then they are asked in private, and then it is a group
     platform.say("just talking", chat=shared)
     platform.say("ignore me", chat=shared, sender=platform.stranger, mention=True)
     platform.say("what do you think?", chat=shared, mention=True)
     platform.wait(lambda: "I asked my owner privately" in "".join(platform.texts(shared)))
-    [asked] = home.json("approvals", "list")
+    [asked] = shown(home, "approvals list")
     assert (asked["kind"], asked["state"]) == ("group", "open") and len(platform.texts(shared)) == 1
     platform.wait(lambda: any(str(asked["id"]) in text for text in platform.texts()))
-    home.json("approvals", "approve", str(asked["id"]))
+    assert "I answer" in shown(home, "approvals show", str(asked["id"]))["words"]
+    shown(home, "approvals approve", str(asked["id"]))
     group = until(lambda: [row for row in home.json("groups", "list") if platform.binding(shared) in row["bindings"]])
     assert group[0]["group"] != "main"
     platform.wait(lambda: any("said yes: I work in this chat" in text for text in platform.texts(shared)))

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from clawd.daemon import TURN_GRACE_S
 from tests.system.conftest import BOTH, DEADLINE, Home, call, until
 
 GRACE = 20.0  # seconds that a person is promised for an end in mid-turn
@@ -75,7 +76,7 @@ def test_sigterm_while_idle_waits_for_nothing(home: Home) -> None:
     assert home.cli("chat", "-m", "say hi").stdout == "hi\n"
     began = time.monotonic()
     assert home.stop() == 0
-    assert time.monotonic() - began < 10  # less than the grace that a live turn gets
+    assert time.monotonic() - began < TURN_GRACE_S  # which a live turn would get
     assert not home.left_over()
     assert home.said() == [("user", "say hi"), ("assistant", "hi")]
 
