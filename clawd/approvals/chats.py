@@ -111,7 +111,8 @@ class Person(_NewGroup):
             f"let {named(effect.called)} speak with me, as a member",
             [
                 f"Their account is {effect.account}; what they call themselves is anybody's choice.",
-                f"Here they will be {named(effect.name)}, in a group of their own, {effect.group}; it sees nothing of others.",
+                f"Here they will be {named(effect.name)}, in a group of their own, {effect.group}; it sees nothing of"
+                " others.",
             ],
         )
 
@@ -160,7 +161,9 @@ class Group(_NewGroup):
         return effect.binding
 
     def words(self, tx: Transaction, effect: NewGroup) -> Words:
-        where = f"the shared chat {named(effect.title)}" if effect.shared else f"a chat with {named(effect.person)} alone"
+        where = (
+            f"the shared chat {named(effect.title)}" if effect.shared else f"a chat with {named(effect.person)} alone"
+        )
         lines = [
             f"{named(effect.person)} spoke to me there.",
             f"It becomes a group of its own, {effect.group}; it sees nothing of others.",
@@ -233,12 +236,8 @@ def _is_shared(tx: Transaction, base: str, group: str) -> bool:
     """Whether a conversation is of a shared chat, or of a thread of one."""
     chat = base.removesuffix(f"@{group}")
     while ":" in chat and not chat.startswith("terminal:"):
-        at = address_of(chat)
-        row = tx.one(
-            "SELECT direct FROM chat WHERE channel = ? AND account = ? AND chat = ?", at.channel, at.account, at.chat
-        )
-        if row is not None:
-            return not row["direct"]
+        if (shared := _known_as_shared(tx, chat)) is not None:
+            return shared
         chat = chat.rpartition(":")[0]
     return False
 
@@ -257,8 +256,13 @@ def must_ask(tx: Transaction, group: str, binding: str) -> bool:
 
 def is_barred(tx: Transaction, group: str, binding: str) -> bool:
     """The same, for a chat that is known to be shared."""
+    return bool(_known_as_shared(tx, binding)) and must_ask(tx, group, binding)
+
+
+def _known_as_shared(tx: Transaction, binding: str) -> bool | None:
+    """None for a chat that is not known."""
     at = address_of(binding)
     row = tx.one(
         "SELECT direct FROM chat WHERE channel = ? AND account = ? AND chat = ?", at.channel, at.account, at.chat
     )
-    return row is not None and not row["direct"] and must_ask(tx, group, binding)
+    return not row["direct"] if row else None
