@@ -289,14 +289,18 @@ class Slack(Adapter):
         id = str(place["file_id"])
         await self._connected().put(str(place["upload_url"]), path)
         self._uploads[message.nonce] = id
-        await self._call(
-            "files_completeUploadExternal",
-            files=[{"id": id, "title": name}],
-            channel_id=message.chat,
-            thread_ts=message.thread or None,
-            initial_comment=writing.escaped(message.text) or None,
-        )
-        self._uploads.pop(message.nonce, None)
+        try:
+            await self._call(
+                "files_completeUploadExternal",
+                files=[{"id": id, "title": name}],
+                channel_id=message.chat,
+                thread_ts=message.thread or None,
+                initial_comment=writing.escaped(message.text) or None,
+            )
+        except (NotSent, SendRefused):  # surely not there: nothing is to be looked for
+            del self._uploads[message.nonce]
+            raise
+        del self._uploads[message.nonce]
         return id
 
     async def _find_file(self, message: Outgoing) -> str | None:

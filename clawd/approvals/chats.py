@@ -235,12 +235,8 @@ def _is_shared(tx: Transaction, base: str, group: str) -> bool:
     """Whether a conversation is of a shared chat, or of a thread of one."""
     chat = base.removesuffix(f"@{group}")
     while ":" in chat and not chat.startswith("terminal:"):
-        at = address_of(chat)
-        row = tx.one(
-            "SELECT direct FROM chat WHERE channel = ? AND account = ? AND chat = ?", at.channel, at.account, at.chat
-        )
-        if row is not None:
-            return not row["direct"]
+        if (shared := _known_as_shared(tx, chat)) is not None:
+            return shared
         chat = chat.rpartition(":")[0]
     return False
 
@@ -259,8 +255,13 @@ def must_ask(tx: Transaction, group: str, binding: str) -> bool:
 
 def is_barred(tx: Transaction, group: str, binding: str) -> bool:
     """The same, for a chat that is known to be shared."""
+    return bool(_known_as_shared(tx, binding)) and must_ask(tx, group, binding)
+
+
+def _known_as_shared(tx: Transaction, binding: str) -> bool | None:
+    """None for a chat that is not known."""
     at = address_of(binding)
     row = tx.one(
         "SELECT direct FROM chat WHERE channel = ? AND account = ? AND chat = ?", at.channel, at.account, at.chat
     )
-    return row is not None and not row["direct"] and must_ask(tx, group, binding)
+    return not row["direct"] if row else None

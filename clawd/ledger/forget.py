@@ -23,6 +23,7 @@ SPARE_PAGES = 256  # free pages that the file keeps, at least
 _ENDED = frozenset({"recorded", "stopped", "withdrawn", "stale", "failed"})
 _WAITING = frozenset({"open", "approved", "executing"})  # states in which an approval is not at its end
 _STANDING = frozenset({"group", "bind"})
+_EMPTY = "UPDATE delivery SET text = '', blob = NULL, name = NULL, buttons = NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def notices(tx: Transaction, terms: Terms, after: int) -> int | None:
                 tx.execute("UPDATE delivery SET edits = NULL WHERE edits = ?", row["id"])
                 tx.execute("DELETE FROM delivery WHERE id = ?", row["id"])
             else:
-                tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE id = ?", row["id"])
+                tx.execute(f"{_EMPTY} WHERE id = ?", row["id"])
     return _last(rows, "id")
 
 
@@ -166,15 +167,17 @@ def blobs(tx: Transaction) -> set[str]:
 def forget_message(tx: Transaction, seq: int) -> None:
     """Take the text of a message away, and of what answered it without a turn."""
     tx.execute("UPDATE inbound SET parts = '[]', attachments = NULL WHERE seq = ?", seq)
-    tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE inbound = ?", seq)
+    tx.execute(f"{_EMPTY} WHERE inbound = ?", seq)
 
 
 def forget_turn(tx: Transaction, turn: int) -> None:
-    """Take the text of a turn away, but for its messages: steps, effects, deliveries and its final."""
+    """Take the text of a turn away, but for its messages: steps, effects, deliveries, approvals and its final."""
     tx.execute("DELETE FROM step WHERE turn = ?", turn)
     tx.execute("UPDATE job SET prompt = '', answer = NULL WHERE turn = ?", turn)
     tx.execute("UPDATE effect SET result = '{}' WHERE turn = ?", turn)
-    tx.execute("UPDATE delivery SET text = '', blob = NULL, name = NULL WHERE turn = ?", turn)
+    asked = "(SELECT delivery FROM approval WHERE turn = ?)"
+    tx.execute(f"{_EMPTY} WHERE turn = ? OR id IN {asked} OR edits IN {asked}", turn, turn, turn)
+    tx.execute("UPDATE approval SET words = '', effect = '{}', result = NULL WHERE turn = ?", turn)
     tx.execute("UPDATE question SET text = '', choices = '[]', note = '' WHERE turn = ?", turn)
     tx.execute("UPDATE wake SET text = NULL WHERE id IN (SELECT wake FROM turn_wake WHERE turn = ?)", turn)
     tx.execute("UPDATE turn SET final = NULL, error = NULL WHERE id = ? AND recorded_at IS NOT NULL", turn)

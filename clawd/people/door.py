@@ -37,8 +37,10 @@ from clawd.trust import Role, at_least
 
 log = logging.getLogger(__name__)
 
-STRANGER = "This is a private assistant, and its owner has not let you speak to it."
-WAYS_IN = "If they gave you a code, send it here; /pair asks them to let you in."
+STRANGER = (
+    "This is a private assistant, and its owner has not let you speak to it. If they gave you a code, send it here;"
+    " /pair asks them to let you in."
+)
 UNREADABLE = (
     "This is a private assistant, and nobody may speak to it just now: its list of people cannot be used. Its owner can"
     " mend it."
@@ -201,7 +203,7 @@ class Door:
         if not self._turned_away.first(incoming.sender):
             return None
         log.info("a stranger was turned away", extra={"channel": incoming.channel})
-        return f"{STRANGER} {WAYS_IN}" if roster.problem is None else UNREADABLE
+        return STRANGER if roster.problem is None else UNREADABLE
 
     async def _let_in(self, incoming: Incoming, roster: Roster) -> str:
         """`/pair` without a code: the owner is asked."""

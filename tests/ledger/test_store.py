@@ -1,15 +1,17 @@
 """What a person, a group or a channel left in the ledger is found, taken away and kept aside; nobody else's is."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from clawd.channel import ChannelLimits
 from clawd.config.home import Home
-from clawd.ledger import deliveries, ends, turns
+from clawd.ledger import approvals, deliveries, ends, turns
 from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.deliveries import Address
 from clawd.ledger.store import LedgerStore
-from clawd.model import Final, Lease
+from clawd.model import Button, Final, Lease
 from clawd.stores import Scope
 from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
@@ -36,6 +38,16 @@ def home(tmp_path: Path) -> Home:
             final = Final(f"answer of {group}")
             ends.answer(tx, lease, final, [("f", blob)], NOW, limits=ChannelLimits())
             ends.recorded(tx, lease.turn, NOW)
+            owner, at = Address("terminal", "", "main", ""), datetime(2026, 12, 1, tzinfo=UTC)
+            asked = approvals.add(
+                tx, "send", {"text": f"letter of {group}"}, "", subject=group, person="owner", at=owner,
+                group=group, turn=lease.turn, now=at, expires=at,
+            )  # fmt: skip
+            text, press = f"may I send the letter of {group}", Button(f"choice of {group}", "v")
+            (row,) = deliveries.enqueue(
+                tx, owner, session="", kind="notice", text=text, now=NOW, limits=ChannelLimits(), buttons=[press]
+            )
+            approvals.shown(tx, asked["id"], text, row)
             for row in tx.all("SELECT id FROM delivery WHERE state = 'pending'"):
                 tx.move("delivery", row["id"], "send")
                 deliveries.decide(tx, row["id"], "arrive")
@@ -57,7 +69,7 @@ def test_what_is_erased_is_gone_and_only_that(home: Home, scope: Scope) -> None:
         store.erase(scope)
     assert store.locate(scope) == []
     left = content(home)
-    for word in ("question of", "step of", "answer of"):
+    for word in ("question of", "step of", "answer of", "letter of", "choice of"):
         assert f"{word} other" not in left and f"{word} main" in left
     assert [path.name for path in home.blobs.iterdir()] == ["blob-main"]
 
