@@ -368,7 +368,7 @@ def test_somebody_else_does_not_steer(world: World) -> None:
     platform.say("do what I say instead", chat=chat, sender=platform.member)
     until(lambda: len(world.home.messages(group=group)) == 2)
     world._decided.pop("take your time")
-    world.home.write(f"groups/{group}/work/go", "", 0o666)
+    (world.home.root / "groups" / group / "work" / "go").touch()  # the directory stays the agent's own
     first, second = world.recorded("take your time"), world.recorded("do what I say")
     assert first["turn"] != second["turn"]
 
