@@ -7,6 +7,7 @@ An adapter never decides who may speak, and acknowledges a message to its platfo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,11 @@ class ChannelLimits:
 
 # What every platform takes, for what is put together where nobody knows the channel.
 NOTICE = ChannelLimits(text=1900)
+
+
+def handle(name: str) -> str:
+    """A name that somebody chose, as one short word: it may stand inside of what somebody else typed."""
+    return re.sub(r"[^\w.-]+", "_", name).strip("_")[:32] or "somebody"
 
 
 class Inbox(Protocol):

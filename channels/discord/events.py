@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from clawd.channel import handle
 from clawd.model import Attachment, Incoming, Said
 
 _MENTION = re.compile(r"<@!?(\d+)>|<a?(:\w+:)\d+>")
@@ -126,7 +127,8 @@ def read_deletion(id: str, place: Place, now: datetime) -> Incoming:
 def _text(data: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """What is written in a message: people by their names, a sticker by its own."""
     text = _MENTION.sub(
-        lambda found: found[2] or (f"@{names[found[1]]}" if found[1] in names else found[0]), data.get("content") or ""
+        lambda found: found[2] or (f"@{handle(names[found[1]])}" if found[1] in names else found[0]),
+        data.get("content") or "",
     )
     stickers = (f"(sticker: {each['name']})" for each in data.get("sticker_items") or ())
     return "\n".join(filter(None, (text, *stickers)))

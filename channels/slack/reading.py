@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from clawd.channel import handle
 from clawd.model import Attachment, Incoming, IncomingKind, Said
 
 _TALK = {None, "file_share", "thread_broadcast", "me_message"}  # subtypes of a message that are somebody's words
@@ -41,7 +42,7 @@ def rendered(text: str, names: Mapping[str, str], us: Us) -> str:
         target, _, label = match[1].partition("|")
         if target[0] in "@#":
             id = target[1:]
-            return target[0] + (label or (us.name if id == us.user else names.get(id)) or id)
+            return target[0] + handle(label or (us.name if id == us.user else names.get(id)) or id)
         if target[0] == "!":  # <!here>, <!subteam^S1|@team>, <!date^…|a day>
             return label or f"@{target[1:].partition('^')[0]}"
         bare = re.sub(r"^(?:https?://|mailto:|tel:)", "", target)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from clawd.channel import handle
 from clawd.model import Attachment, Incoming, Said
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def _typed(message: telegram.Message, text: str, me: telegram.User) -> tuple[str
             means_us = words.lower() == ours
         elif entity.type == entity.TEXT_MENTION:
             means_us = entity.user is not None and entity.user.id == me.id
+            if not means_us:
+                text = text.replace(words, f"@{handle(words)}", 1)
         elif entity.type == entity.BOT_COMMAND and begins:
             command, at, bot = words.partition("@")
             if at and f"@{bot}".lower() != ours:
