@@ -97,7 +97,7 @@ class Life(Ground):
             attachments=Attachments(self.ledger, channels.get, lambda group: Path(), lambda group: 0),
         )
 
-    def stopped(self, live: list[int], waiting: list[int]) -> None: ...
+    def stopped(self, live: list[int], waiting: list[int], told: Any = ()) -> None: ...
 
     def state_of(self, group: str) -> str:
         return "well"

@@ -111,8 +111,8 @@ class Person(_NewGroup):
             f"let {named(effect.called)} speak with me, as a member",
             [
                 f"Their account is {effect.account}; what they call themselves is anybody's choice.",
-                f"Here they will be {named(effect.name)}, in a group of their own, {effect.group}; it sees nothing of"
-                " others.",
+                f"Here they will be {named(effect.name)}, in a group of their own,"
+                f" {effect.group}; it sees nothing of others.",
             ],
         )
 
@@ -161,11 +161,10 @@ class Group(_NewGroup):
         return effect.binding
 
     def words(self, tx: Transaction, effect: NewGroup) -> Words:
-        where = (
-            f"the shared chat {named(effect.title)}" if effect.shared else f"a chat with {named(effect.person)} alone"
-        )
+        person = named(effect.person)
+        where = f"the shared chat {named(effect.title)}" if effect.shared else f"a chat with {person} alone"
         lines = [
-            f"{named(effect.person)} spoke to me there.",
+            f"{person} spoke to me there.",
             f"It becomes a group of its own, {effect.group}; it sees nothing of others.",
         ]
         if effect.shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from clawd.approvals.approvals import After, Approvals
 from clawd.commands.people import PeopleOperations
@@ -10,6 +11,7 @@ from clawd.config.home import Home
 from clawd.config.live import LiveConfig
 from clawd.ledger.approvals import Verdict
 from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.deliveries import Address
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
 from clawd.usage.books import Books
@@ -32,11 +34,13 @@ class Reach:
         self._home, self._config, self._ledger, self._books = home, config, ledger, books
         self._dispatcher, self._recorder, self._people, self._approvals = dispatcher, recorder, people, approvals
 
-    def stopped(self, live: list[int], waiting: list[int]) -> None:
+    def stopped(self, live: list[int], waiting: list[int], told: Collection[Address] = ()) -> None:
         for turn in live:
             self._dispatcher.stop_live(turn)
         for turn in waiting:
             self._recorder.soon(turn)
+        for address in told:
+            self._dispatcher.deliver(address)
 
     def state_of(self, group: str) -> str:
         settings = self._config.for_group(group)

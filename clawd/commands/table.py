@@ -7,6 +7,7 @@ from clawd.errors import UsageError
 from clawd.intake import Command, CommandContext, Done
 from clawd.ledger import ends, groups, questions, turns
 from clawd.ledger.db import Row, Transaction
+from clawd.ledger.deliveries import Address
 from clawd.trust import Role, at_least
 
 
@@ -24,20 +25,21 @@ def _status(tx: Transaction, context: CommandContext, row: Row, rest: str, now: 
 
 
 def _stop(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
-    role = Role(row["role"])
-    live = ends.request_stop(tx, row["session"], role)
+    role, here = Role(row["role"]), Address.of(row)
+    live = ends.request_stop(tx, row["session"], role, here)
     there = turns.of_conversation(tx, row["session"], "claimed", "queued", "held")
     above = any(not at_least(role, Role(turn["authority"])) for turn in there)
     said = "Stopped." if live else "Nothing is running." if not above else "Nothing was stopped."
     said += " What somebody with more rights has begun, they stop themselves." if above else ""
     cleared: list[int] = []
     if rest == "all":
-        cleared = ends.stop_waiting(tx, row["session"], now, role)
+        cleared = ends.stop_waiting(tx, row["session"], now, role, here)
         said += f" {len(cleared)} waiting message{'s' if len(cleared) != 1 else ''} cleared."
         said += _withdrawn(tx, row)
     elif waiting := turns.of_conversation(tx, row["session"], "queued", "held"):
         said += f" {len(waiting)} still waiting; /stop all clears them."
-    return Done(said, lambda: context.stopped(live, cleared))
+    told = {address for turn in there if turn["id"] in cleared and (address := Address.of(turn)) != here}
+    return Done(said, lambda: context.stopped(live, cleared, told))
 
 
 def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from clawd.ledger.db import Row, Transaction
+from clawd.ledger.deliveries import Address
 from clawd.trust import Role
 
 _WORD = re.compile(r"/([a-z][a-z_]{0,31})(@\S+)?(?:\s+(.*))?", re.DOTALL)
@@ -16,8 +17,9 @@ _WORD = re.compile(r"/([a-z][a-z_]{0,31})(@\S+)?(?:\s+(.*))?", re.DOTALL)
 class CommandContext(Protocol):
     """What commands may ask of the daemon."""
 
-    def stopped(self, live: list[int], waiting: list[int]) -> None:
-        """A stop is durable: of live turns, which are told so now, and of turns that waited."""
+    def stopped(self, live: list[int], waiting: list[int], told: Collection[Address] = ()) -> None:
+        """A stop is durable: of live turns, which are told so now, and of turns that waited, whose chats `told` hear
+        of it."""
         ...
 
     def state_of(self, group: str) -> str:

@@ -19,6 +19,8 @@ import anyio.to_thread
 from clawd.config.presets import services, versioned
 from clawd.config.schema import Config
 from clawd.errors import Refused
+from clawd.intake.decision import MAX_TEXT_UNITS
+from clawd.text import units
 
 if TYPE_CHECKING:
     from clawd.gateway.own import OwnCalls
@@ -82,4 +84,6 @@ def _said(answer: bytes, name: str) -> str:
         text = None
     if not isinstance(text, str):
         raise Refused(f"{name} answered something else than a text")
+    if units(text) > MAX_TEXT_UNITS:
+        raise Refused(f"{name} answered more than the {MAX_TEXT_UNITS >> 10} KB that a message may have")
     return text.encode("utf-8", "replace").decode().strip() or "(nothing)"

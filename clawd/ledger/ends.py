@@ -143,18 +143,25 @@ def requeue(tx: Transaction, turn: int, now: str) -> Ended:
     return Ended(turn, row["session"], "queued", [])
 
 
-def request_stop(tx: Transaction, session: str, role: Role = Role.OWNER) -> list[int]:
+def request_stop(
+    tx: Transaction, session: str, role: Role = Role.OWNER, by: deliveries.Address | None = None
+) -> list[int]:
     """Commit the wish of somebody with this role to stop what is live in the conversation for nobody above, before
-    anything is killed. Gives the turns: more than one when `/new` opened another segment meanwhile."""
-    live = [row["id"] for row in _stoppable(tx, session, role, "claimed") if not row["stop_requested"]]
-    for turn in live:
-        tx.execute("UPDATE turn SET stop_requested = 1 WHERE id = ?", turn)
-    return live
+    anything is killed. `by` is where it was said: any other chat is told. Gives the turns: more than one when `/new`
+    opened another segment meanwhile."""
+    live = [row for row in _stoppable(tx, session, role, "claimed") if not row["stop_requested"]]
+    for row in live:
+        tx.execute("UPDATE turn SET stop_requested = ? WHERE id = ?", _asked(row, by), row["id"])
+    return [row["id"] for row in live]
+
+
+def _asked(turn: Row, by: deliveries.Address | None) -> int:
+    return 1 if by in (None, deliveries.Address.of(turn)) else steering.ELSEWHERE
 
 
 def stopped(tx: Transaction, turn: int, now: str) -> Ended:
     """The end of a turn that was asked to stop. Who asked was told by the command's own reply, or by a notice; what had
-    begun to be shown says so too."""
+    begun to be shown says so too, and so is its chat told where that was asked in another."""
     row = get(tx, turn)
     why = steering.STOPPED[row["stop_requested"] or 1]
     tx.move("turn", turn, "stop", ended_at=now)
@@ -162,7 +169,8 @@ def stopped(tx: Transaction, turn: int, now: str) -> Ended:
     if row["run"]:
         _fall(tx, row)
     made: list[int] = []
-    if (edits := streams.taken_over(tx, turn)) is not None:
+    edits = streams.taken_over(tx, turn)
+    if edits is not None or row["stop_requested"] == steering.ELSEWHERE:
         made = deliveries.enqueue(
             tx,
             deliveries.Address.of(row),
@@ -177,9 +185,14 @@ def stopped(tx: Transaction, turn: int, now: str) -> Ended:
     return Ended(turn, row["session"], "stopped", made)
 
 
-def stop_waiting(tx: Transaction, session: str, now: str, role: Role = Role.OWNER) -> list[int]:
+def stop_waiting(
+    tx: Transaction, session: str, now: str, role: Role = Role.OWNER, by: deliveries.Address | None = None
+) -> list[int]:
     """Clear the conversation's queue (`/stop all`) of what waits for nobody above this role. Gives the turns."""
-    return [stopped(tx, row["id"], now).turn for row in _stoppable(tx, session, role, "queued", "held")]
+    waiting = _stoppable(tx, session, role, "queued", "held")
+    for row in waiting:
+        tx.execute("UPDATE turn SET stop_requested = ? WHERE id = ?", _asked(row, by), row["id"])
+    return [stopped(tx, row["id"], now).turn for row in waiting]
 
 
 def stop_of(tx: Transaction, senders: Sequence[str], now: str) -> tuple[list[int], list[int]]:

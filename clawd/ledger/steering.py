@@ -16,8 +16,8 @@ from clawd.ledger.db import Row, Transaction
 from clawd.trust import Role, lowest
 
 # What `turn.stop_requested` says: by whom it is ended, in the words of its messages' reason.
-STOPPED = {1: "stopped", 2: "stopped to answer a newer message"}
-NEWER = 2
+STOPPED = {1: "stopped", 2: "stopped to answer a newer message", 3: "stopped from another chat"}
+NEWER, ELSEWHERE = 2, 3
 INTERRUPTED = "Stopped to answer your newer message."
 # Kinds of wakes that a person said; any other one is no word to a turn at work.
 _SPOKEN = "'message', 'line', 'answer'"

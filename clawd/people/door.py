@@ -37,7 +37,10 @@ from clawd.trust import Role, at_least
 
 log = logging.getLogger(__name__)
 
-STRANGER = "This is a private assistant, and its owner has not let you speak to it."
+STRANGER = (
+    "This is a private assistant, and its owner has not let you speak to it. If they gave you a code, send it here;"
+    " /pair asks them to let you in."
+)
 UNREADABLE = (
     "This is a private assistant, and nobody may speak to it just now: its list of people cannot be used. Its owner can"
     " mend it."

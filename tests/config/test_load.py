@@ -230,7 +230,7 @@ def test_the_example_works_as_it_is_and_says_the_defaults(home: Home) -> None:
     write(home, example)
     assert load_config(home, {}) == Config()
     assert check_file(home.config_file) == {"ok": True, "errors": []}
-    seen = []
+    seen, opened = [], set[str]()
     for block in re.findall(r"(?m)^# .*\n(?:#.*\n)*?(?:# \[\w.*\n)(?:#.*\n?)*", example):
         sentence, table, rest = block.partition("# [")
         write(
@@ -245,10 +245,23 @@ def test_the_example_works_as_it_is_and_says_the_defaults(home: Home) -> None:
             assert told == [] and ((service is not None and service.credential) or first["service"] == "ollama")
             assert first["model"] is None or service is None or price_of(first["model"], {}) is not None
         seen.append(config.model.engine)
-    assert seen == ["messages", "chat", "chat", "claude-code", "exec", "offline", "offline", "offline"]
+        opened.update(config.channels.enabled())
+    assert seen == ["messages", "chat", "chat", "claude-code", "exec", *["offline"] * 7]
+    assert opened == {"telegram", "slack", "discord"} and config.speech.service is not None
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/engines.md", "docs/agents.md", "docs/budgets.md"])
+@pytest.mark.parametrize(
+    "document",
+    [
+        "README.md",
+        "docs/engines.md",
+        "docs/agents.md",
+        "docs/budgets.md",
+        "docs/telegram.md",
+        "docs/slack.md",
+        "docs/discord.md",
+    ],
+)
 def test_every_example_of_the_documents_is_understood(document: str) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     assert blocks

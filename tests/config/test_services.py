@@ -202,8 +202,10 @@ def test_every_example_of_the_documentation_is_right() -> None:
 def test_what_the_readme_says_of_grants_and_mounts_is_right() -> None:
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     allowed = [parse(Allowlist, block, "mounts.toml") for block in blocks if "[[roots]]" in block]
-    config = Config.model_validate(tomllib.loads("".join(block for block in blocks if "[services." in block)))
-    group = parse_group("\n".join(block for block in blocks if "[[roots]]" not in block and "[services." not in block))
+    of_config = [block for block in blocks if re.search(r"^\[(services|channels)\.", block, re.M)]
+    config = Config.model_validate(tomllib.loads("".join(of_config)))
+    group = parse_group("\n".join(block for block in blocks if "[[roots]]" not in block and block not in of_config))
+    assert config.channels.enabled() == ["telegram"]
     assert [mount.path for mount in group.mounts] == [root.path for it in allowed for root in it.roots]
     granted = policy.grants(config, merged(config, group), "main").granted
     assert [name for name, service in granted.items() if service.credential] == ["anthropic"]

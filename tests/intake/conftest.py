@@ -88,7 +88,7 @@ class World:
 
     # what intake asks
 
-    def stopped(self, live: list[int], waiting: list[int]) -> None:
+    def stopped(self, live: list[int], waiting: list[int], told: Any = ()) -> None:
         self.ended.append((live, waiting))
 
     async def usage(self, group: str, session: str) -> str:

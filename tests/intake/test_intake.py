@@ -141,7 +141,7 @@ async def test_a_newer_message_ends_what_is_at_work_where_the_group_says_so(
         assert claim is not None
         durable: list[bool] = []
 
-        def stopped(live: list[int], waiting: list[int]) -> None:
+        def stopped(live: list[int], waiting: list[int], told: object = ()) -> None:
             durable.append(bool(world.ledger.tx(lambda tx: turns.get(tx, live[0]))["stop_requested"]))
             world.ended.append((live, waiting))
 

@@ -104,6 +104,7 @@ async def test_a_key_in_the_query_and_no_key(tmp_path: Path, monkeypatch: pytest
         ({"body": b"<html>"}, "something else than a text"),
         ({"body": b'{"text": 5}'}, "something else than a text"),
         ({"body": b'["text"]'}, "something else than a text"),
+        ({"body": b'{"text": "%s"}' % (b"x" * (300 << 10))}, "more than the 256 KB"),
         ({"body": b"x" * (2 << 20)}, "the answer is larger than 1024 KiB"),
     ],
 )

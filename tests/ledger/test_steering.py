@@ -246,6 +246,19 @@ def test_a_stop_keeps_what_waits_also_when_the_model_was_just_shown_it(desk: Des
     assert [desk.state("inbound", each.seq) for each in (first, second)] == ["stopped", "received"]
 
 
+@pytest.mark.parametrize(("by", "told"), [("1", ["2"]), ("2", ["1"]), ("3", ["1", "2"])])
+def test_a_stop_is_told_in_every_other_chat_that_it_ends_something_of(desk: Desk, by: str, told: list[str]) -> None:
+    desk.accept(thread="1")
+    desk.accept(thread="2")
+    desk.run("r1")
+    lease, here = must_claim(desk), deliveries.Address("terminal", "", "main", by)
+    desk.ledger.tx(lambda tx: ends.request_stop(tx, "terminal:main", by=here))
+    desk.ledger.tx(lambda tx: ends.stop_waiting(tx, "terminal:main", NOW, by=here))
+    desk.ledger.tx(lambda tx: ends.stopped(tx, lease.turn, NOW))
+    rows = desk.ledger.tx(lambda tx: tx.all("SELECT thread, text FROM delivery ORDER BY thread"))
+    assert [tuple(row) for row in rows] == [(each, "Stopped from another chat.") for each in told]
+
+
 def test_a_final_that_fails_leaves_what_no_step_named_to_its_own_turn(desk: Desk) -> None:
     desk.accept()
     desk.run("r1")
