@@ -24,7 +24,7 @@ from clawd.intake.attachments import Attachments, not_fetched
 from clawd.intake.commands import Command, CommandContext, Done, Press, parse
 from clawd.intake.decision import Rules
 from clawd.intake.rates import RATE_MESSAGES, Rates
-from clawd.intake.waiting import Waiting, interrupted
+from clawd.intake.waiting import Waiting, interrupted, why_held
 from clawd.ledger import changes, chats, deliveries, groups, held, inbound, questions
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
@@ -135,10 +135,8 @@ class Intake:
             return await self._refuse(incoming, admitted, why, cursor)
 
     async def _admit(self, incoming: Incoming, admitted: Admitted, place: Place, cursor: str | None) -> Receipt:
-        if parse("".join(incoming.texts[:1])) != (
-            "stop",
-            "",
-        ):  # the turn that fills the disk can be stopped all the same
+        stop = parse("".join(incoming.texts[:1])) == ("stop", "")
+        if not stop:  # the turn that fills the disk can be stopped all the same
             self._ledger.check_room()
         with anyio.CancelScope(shield=True):  # what is durable is carried on, also when its sender goes away meanwhile
             if incoming.kind in ("edit", "delete"):
@@ -173,7 +171,7 @@ class Intake:
         if ours and not late and command is None and not at_least(role, Role.ADMIN):
             known, mates = await self._ledger.do(lambda tx: (inbound.known(tx, incoming), held.has_album(tx, incoming)))
             wait = 0.0 if known or mates else self._waiting.wait(incoming.sender)
-        reason = _reason(incoming, ours, wait)
+        reason = why_held(incoming, ours, wait)
         told = admitted.told
         if wait and not self._rates.is_told(incoming.sender, wait):
             told = f"That is more than {RATE_MESSAGES} messages a minute; this one is taken in {wait:.0f} s."
@@ -412,14 +410,3 @@ def _is_choice(tx: Transaction, incoming: Incoming, role: Role, place: Place) ->
     if session is None or incoming.kind != "message" or not incoming.texts:
         return False
     return questions.is_choice(tx, session.id, incoming, role)
-
-
-def _reason(incoming: Incoming, ours: bool, wait: float) -> str | None:
-    """Why a message is held at first, if it is."""
-    if not ours:
-        return held.UNADDRESSED if incoming.album else held.LISTENING
-    if wait:
-        return held.RATE
-    if incoming.kind == "command":
-        return None
-    return held.ALBUM if incoming.album else held.FETCHING if incoming.attachments else None

@@ -20,6 +20,7 @@ from clawd.ledger import held, inbound, steering
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.inbound import Accepted
+from clawd.model import Incoming
 from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,17 @@ LATE_S = 2.0  # after the last message that came too late: a chat is told once o
 AT_ONCE = 4  # messages whose files are fetched side by side
 
 Key = tuple[str, ...]
+
+
+def why_held(incoming: Incoming, ours: bool, wait: float) -> str | None:
+    """Why a message is held at first, if it is: `wait` is what its sender has to wait."""
+    if not ours:
+        return held.UNADDRESSED if incoming.album else held.LISTENING
+    if wait:
+        return held.RATE
+    if incoming.kind == "command":
+        return None
+    return held.ALBUM if incoming.album else held.FETCHING if incoming.attachments else None
 
 
 def interrupted(tx: Transaction, accepted: Accepted, followups: str, now: str) -> Row | None:
