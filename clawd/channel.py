@@ -7,7 +7,10 @@ An adapter never decides who may speak, and acknowledges a message to its platfo
 
 from __future__ import annotations
 
+import gc
+import importlib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +92,20 @@ class ChannelLimits:
 
 # What every platform takes, for what is put together where nobody knows the channel.
 NOTICE = ChannelLimits(text=1900)
+
+
+def imported(*names: str) -> None:
+    """Import what an adapter stands on; in a thread, for it takes long. Garbage is not collected meanwhile, and what
+    came is passed over from then on: to look through all of it would stop the event loop."""
+    if all(name in sys.modules for name in names):
+        return
+    gc.disable()
+    try:
+        for name in names:
+            importlib.import_module(name)
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def handle(name: str) -> str:

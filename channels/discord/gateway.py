@@ -6,7 +6,6 @@ The library keeps its addresses in class attributes: they are set for the whole 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import logging
 import math
@@ -20,7 +19,7 @@ import anyio
 
 from channels.discord.api import kind
 from channels.discord.events import Place
-from clawd.channel import Fatal, Inbox
+from clawd.channel import Fatal, Inbox, imported
 from clawd.model import Incoming
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def api_base(settings: Mapping[str, Any]) -> str:
 @asynccontextmanager
 async def entered(settings: Mapping[str, Any], tap: Callable[..., None]) -> AsyncIterator[discord.Client]:
     """A new client that Discord has let in, without its gateway. Nothing of it is left behind."""
-    await anyio.to_thread.run_sync(importlib.import_module, "discord")
+    await anyio.to_thread.run_sync(imported, "discord")
     import aiohttp
     import discord
     import yarl

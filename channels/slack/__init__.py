@@ -6,7 +6,6 @@ it again. Envelopes are taken one after the other, in their order.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import time
@@ -20,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from channels.slack import reading, refusals, writing
 from channels.slack.reading import Us
-from clawd.channel import Adapter, ChannelLimits, Fatal, Inbox, NotSent, Rates, SendRefused, Unsure
+from clawd.channel import Adapter, ChannelLimits, Fatal, Inbox, NotSent, Rates, SendRefused, Unsure, imported
 from clawd.model import Attachment, Check, Outgoing
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ class Slack(Adapter):
         for token in ("bot_token", "app_token"):
             if not getattr(self, f"_{token}"):
                 raise Fatal(f"[channels.slack] has no {token}: make one {refusals.WHERE}")
-        await anyio.to_thread.run_sync(importlib.import_module, "channels.slack.socket")
+        await anyio.to_thread.run_sync(imported, "channels.slack.socket")
         from channels.slack import web
 
         async with web.opened(self._bot_token, self._base) as client:

@@ -8,7 +8,6 @@ it refuse.
 
 from __future__ import annotations
 
-import gc
 import logging
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from clawd.channel import (
     NotSent,
     Rates,
     SendRefused,
+    imported,
 )
 from clawd.model import Attachment, Check, Formatted, Outgoing
 
@@ -94,16 +94,11 @@ class Telegram(Adapter):
                 await request.shutdown()
 
     def _connections(self) -> telegram.request.HTTPXRequest:
-        """In a thread: the imports and the certificates would block the loop, and so would a collection of garbage that
-        looks through all that they made."""
-        gc.disable()
-        try:
-            import httpx
-            from telegram.request import HTTPXRequest
-        finally:
-            if self._tls is None:
-                gc.freeze()
-            gc.enable()
+        """In a thread: the imports and the certificates would block the loop."""
+        imported("httpx", "telegram.request")
+        import httpx
+        from telegram.request import HTTPXRequest
+
         for logger in ("httpx", "httpcore", "telegram"):  # they would write addresses, which hold the token
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         self._tls = self._tls or httpx.create_ssl_context()
