@@ -170,6 +170,8 @@ class Daemon:
             self.tasks.start_soon(self.questions.run, name="questions")
             self.tasks.start_soon(self.approvals.run, name="approvals")
             await self.approvals.recover()
+            if self.config.current.channels.enabled():  # or the first message would wait for every group.toml
+                self.tasks.start_soon(self.bindings.now, name="bindings")
             self.channels.open(
                 lambda adapter, part: ChannelInbox(adapter, part, self.intake, self.ledger, self.clock, self.tasks),
                 {word: command.help or "not built yet" for word, command in COMMANDS.items()},

@@ -6,7 +6,7 @@ The yes to a chat stands for as long as its row, which is never forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -206,7 +206,8 @@ class Bind(_OfChat):
         """What becomes visible."""
         memory = sorted(name for name, _ in walk_beneath(self._home.group(effect.group).memory))
         profile = load_group(self._home, effect.group).share_profile
-        return {"sessions": private_sessions(tx, effect.group, effect.binding), "memory": memory, "profile": profile}
+        sessions = list(private_sessions(tx, effect.group, effect.binding))
+        return {"sessions": sessions, "memory": memory, "profile": profile}
 
     def refuse(self, tx: Transaction, effect: Shared) -> str | None:
         others = [group for group in self._bindings.read().of(effect.binding) if group != effect.group]
@@ -218,27 +219,39 @@ class Bind(_OfChat):
         self._bindings.bind(effect.group, effect.binding)
 
 
-def private_sessions(tx: Transaction, group: str, binding: str) -> list[str]:
-    """Conversations of a group that are not known to be of a shared chat, nor of this one."""
-    rows = tx.all("SELECT DISTINCT base FROM session WHERE grp = ? AND stem <> '' AND turns > 0 ORDER BY base", group)
-    bases = [row["base"] for row in rows]
-    return [base for base in bases if not _is_of(base, group, binding) and not _is_shared(tx, base, group)]
+def private_sessions(tx: Transaction, group: str, binding: str) -> Iterator[str]:
+    """Conversations of a group that are not known to be of a shared chat, nor of this one. The threads of a chat, of
+    which there may be thousands, are passed over in one step."""
+    after = ""
+    while row := tx.one(_NEXT, group, after):
+        base = after = row["base"]
+        plain = base.removesuffix(f"@{group}")
+        chat = binding if plain == binding or plain.startswith(f"{binding}:") else _shared_chat(tx, plain)
+        if chat is None:
+            yield base
+        elif base.startswith(f"{chat}:") and (chat == binding or not _knows_below(tx, chat)):
+            after = f"{chat}:{_LAST}"
 
 
-def _is_of(base: str, group: str, binding: str) -> bool:
-    """Whether a conversation is of this chat, or of a thread of it."""
-    base = base.removesuffix(f"@{group}")
-    return base == binding or base.startswith(f"{binding}:")
+_LAST = "\U0010ffff"  # what no id begins with, and comes behind all
+_NEXT = "SELECT base FROM session WHERE grp = ? AND base > ? AND stem <> '' AND turns > 0 ORDER BY base LIMIT 1"
 
 
-def _is_shared(tx: Transaction, base: str, group: str) -> bool:
-    """Whether a conversation is of a shared chat, or of a thread of one."""
-    chat = base.removesuffix(f"@{group}")
+def _shared_chat(tx: Transaction, base: str) -> str | None:
+    """The shared chat that a conversation is of, or of a thread of."""
+    chat = base
     while ":" in chat and not chat.startswith("terminal:"):
         if (shared := _known_as_shared(tx, chat)) is not None:
-            return shared
+            return chat if shared else None
         chat = chat.rpartition(":")[0]
-    return False
+    return None
+
+
+def _knows_below(tx: Transaction, binding: str) -> bool:
+    """Whether there is a chat whose id looks like one of this one's threads."""
+    at = address_of(f"{binding}:")
+    beneath = "SELECT 1 FROM chat WHERE channel = ? AND account = ? AND chat > ? AND chat < ?"
+    return tx.one(beneath, at.channel, at.account, at.chat, at.chat + _LAST) is not None
 
 
 def must_ask(tx: Transaction, group: str, binding: str) -> bool:
@@ -250,7 +263,7 @@ def must_ask(tx: Transaction, group: str, binding: str) -> bool:
     )
     if tx.one(made, binding, group) is not None or approvals.said_yes(tx, "bind", f"{group} {binding}"):
         return False
-    return bool(private_sessions(tx, group, binding))
+    return next(private_sessions(tx, group, binding), None) is not None
 
 
 def is_barred(tx: Transaction, group: str, binding: str) -> bool:

@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import anyio
 from anyio import to_thread
 
 from clawd.config import edit
@@ -94,10 +95,12 @@ class Bindings:
     def __init__(self, home: Home, config: LiveConfig, ledger: Ledger, told: Callable[[str], None]) -> None:
         self._home, self._config, self._ledger, self._told = home, config, ledger, told
         self._doubled: list[str] = []  # as it was told
+        self._reading = anyio.Lock()
 
     async def now(self) -> Index:
-        """One `stat` a group where nothing changed."""
-        found = await to_thread.run_sync(self.read)
+        """One `stat` a group where nothing changed. One at a time: what the first one of many reads is not read twice."""
+        async with self._reading:
+            found = await to_thread.run_sync(self.read)
         doubled = found.doubled()
         for sentence in doubled:
             if sentence not in self._doubled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -329,15 +330,33 @@ async def test_a_standing_yes_is_never_forgotten(world: World) -> None:
     assert not world.ledger.tx(lambda tx: chats.must_ask(tx, "main", "telegram:-100"))
 
 
+def _reads(world: World, work: Callable[[], object]) -> int:
+    """How many rows are asked for."""
+    asked: list[str] = []
+    world.ledger.tx(lambda tx: tx._connection.set_trace_callback(asked.append))
+    work()
+    world.ledger.tx(lambda tx: tx._connection.set_trace_callback(None))
+    return sum(each.startswith("SELECT") for each in asked)
+
+
 async def test_a_group_without_private_sessions_need_not_ask(world: World) -> None:
     must_ask = lambda: world.ledger.tx(lambda tx: chats.must_ask(tx, "main", "telegram:-100"))  # noqa: E731
     assert not must_ask()
     world.meet("telegram", "-200", "telegram:8", "bob", direct=False)
-    for session in ("telegram:-100", "telegram:-100:5", "telegram:-200", "telegram:-200:9"):
+    own = [f"telegram:{chat}{thread}" for chat in ("-100", "-1005", "-200") for thread in ("", ":5", ":9", ":9@main")]
+    world.meet("telegram", "-1005", "telegram:8", "bob", direct=False)
+    for session in own:
         world.desk.accept(session=session)
         assert not must_ask()
-    world.desk.accept(session="telegram:7")
-    assert must_ask()
+    steps = _reads(world, must_ask)
+    for thread in range(100, 120):
+        world.desk.accept(session=f"telegram:-200:{thread}")
+    assert not must_ask() and _reads(world, must_ask) == steps  # threads are not looked at one by one
+    for session in ("telegram:-200:10:1", "telegram:7", "telegram:-200:9:1"):
+        world.meet("telegram", session.partition(":")[2], "telegram:8", "bob", direct=True)
+        world.desk.accept(session=session)
+        private = world.ledger.tx(lambda tx: list(chats.private_sessions(tx, "main", "telegram:-100")))
+        assert session in private and must_ask()
     world.meet("telegram", "-100", "telegram:8", "bob", direct=False)
     assert world.ledger.tx(lambda tx: chats.is_barred(tx, "main", "telegram:-100"))
     assert not world.ledger.tx(lambda tx: chats.is_barred(tx, "main", "telegram:-300"))  # nobody spoke there

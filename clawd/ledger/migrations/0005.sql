@@ -68,3 +68,7 @@ CREATE TABLE approval (
     result TEXT
 ) STRICT;
 CREATE INDEX approval_subject ON approval (kind, subject);
+
+-- What conversations a group has, by their names: a chat may have had thousands of threads.
+DROP INDEX session_grp;
+CREATE INDEX session_grp ON session (grp, base);
