@@ -98,7 +98,7 @@ class Bindings:
         self._reading = anyio.Lock()
 
     async def now(self) -> Index:
-        """One `stat` a group where nothing changed. One at a time: what the first one of many reads is not read twice."""
+        """One `stat` a group where nothing changed. One at a time: nothing is read twice."""
         async with self._reading:
             found = await to_thread.run_sync(self.read)
         doubled = found.doubled()
