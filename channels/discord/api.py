@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import discord
     from discord.http import HTTPClient
 
+AGAIN_S = 1.0  # after which what may not have arrived is sent again, under the same nonce
 _HINTS = {
     10003: "the channel is gone, or the bot was removed from it",
     10008: "the message is gone",
@@ -85,7 +86,7 @@ async def call(
         if doubt or not isinstance(found, Unsure):
             raise found from None
         doubt = True
-        await anyio.sleep(1.0)
+        await anyio.sleep(AGAIN_S)
 
 
 async def post(message: Outgoing, channel: str, text: str, nonce: str, http: HTTPClient) -> Any:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.discord import Discord, gateway
+from channels.discord import Discord, api, gateway
 from channels.discord.api import nonce_of, refusal
 from channels.discord.events import Place, read_edit, read_interaction, read_message
 from clawd.channel import Fatal, FormatRefused, NotSent, SendRefused, Unsure
@@ -543,7 +543,10 @@ async def test_what_is_refused_says_what_to_do(platform: platforms.Discord, adap
         platform.problems.clear()
 
 
-async def test_a_lost_answer_leaves_one_message(platform: platforms.Discord, adapter: Discord, inbox: Inbox) -> None:
+async def test_a_lost_answer_leaves_one_message(
+    platform: platforms.Discord, adapter: Discord, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "AGAIN_S", 0.05)
     async with running(adapter, inbox, platform):
         platform.fail(200, after=True)
         id = await adapter.send(outgoing("only once", nonce="n1"))
