@@ -284,9 +284,12 @@ def last_words(id: str) -> Callable[[docker.DockerClient], tuple[int, bool, str]
     """How a container ended: its exit code, whether for want of memory, the last that it printed."""
 
     def work(client: docker.DockerClient) -> tuple[int, bool, str]:
-        code = int(client.api.wait(id, timeout=TIDY_SECONDS)["StatusCode"])
+        import docker.errors
+
+        code, told = int(client.api.wait(id, timeout=TIDY_SECONDS)["StatusCode"]), b""
         state: dict[str, Any] = client.api.inspect_container(id)["State"]
-        told = client.api.logs(id, tail=100)[-running.LOG_BYTES :]
+        with contextlib.suppress(docker.errors.APIError):  # it is being removed already
+            told = client.api.logs(id, tail=100)[-running.LOG_BYTES :]
         return code, bool(state["OOMKilled"]), told.decode("utf-8", "replace")
 
     return work

@@ -120,8 +120,9 @@ class Lines:
         self._lines: queue.Queue[bytes | None] = queue.Queue(4096)
         self._tail = bytearray()
         self._over = False
-        for target in (self._read, self._errors):
-            threading.Thread(target=target, args=(process,), daemon=True).start()
+        threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        self._hearing = threading.Thread(target=self._errors, args=(process,), daemon=True)
+        self._hearing.start()
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         with process.stdout as pipe:
@@ -148,7 +149,8 @@ class Lines:
         self._over = True
 
     def errors(self) -> str:
-        """The end of what was written to standard error, without a token."""
+        """The end of what was written to standard error, without a token. What ended is given a moment to be read."""
+        self._hearing.join(1.0)
         return protocol.clean(bytes(self._tail).decode("utf-8", "backslashreplace")).strip()
 
     def next(self, seconds: float) -> bytes | None:
