@@ -1,6 +1,6 @@
 """`make test` is two processes (pytest-xdist) that take file after file of tests. What there is only once, the Engine
 that is stopped and killed and the clone, is of one of them alone: the files that use it are one, and go first, for they
-take longest."""
+take longest. So are those of sandboxes: their runs have the same names, and a sweep ends a run whoever it is of."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ ONCE = re.compile(r"\b(dockerd: Dockerd|clone: Clone)\b")
 @cache
 def scope(file: str) -> str:
     """What a process takes as one: a file, or all those that use what there is only once."""
+    if file.startswith("tests/sandbox/"):
+        return "sandbox"
     return "once" if ONCE.search((ROOT / file).read_text()) else file
 
 
