@@ -10,7 +10,7 @@ from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.ledger import chats, deliveries
 from clawd.ledger.db import Ledger, Transaction
-from clawd.ledger.deliveries import Address, binding_of
+from clawd.ledger.deliveries import TERMINAL, Address, binding_of
 from clawd.people.roster import LiveRoster
 from clawd.signals import Signals
 from clawd.tasks import Tasks
@@ -19,7 +19,6 @@ from clawd.trust import Role
 log = logging.getLogger(__name__)
 
 AGAIN_S = 86400.0  # what goes wrong in the same words is told again after so long
-TERMINAL = Address("terminal", "", "main", "")
 _AT_TERMINAL = "owner"  # who is at the terminal has no name in people.toml
 
 
@@ -49,11 +48,10 @@ class Owner:
         return person.name if person is not None and person.role == Role.OWNER.value else None
 
     def where(self, tx: Transaction, but_not: str | None = None) -> tuple[str, Address]:
-        owners = self._roster.read().owners()
         for row in chats.direct(tx):
             if row["channel"] in (but_not, "terminal") or not self._is_live(row["channel"]):
                 continue
-            if (name := next((each.name for each in owners if row["sender"] in each.accounts), None)) is not None:
+            if (name := self.name_of(row["channel"], row["sender"])) is not None:
                 return name, Address(row["channel"], row["account"], row["chat"], "")
         return _AT_TERMINAL, TERMINAL
 

@@ -81,7 +81,7 @@ class Part:
 
     def died(self, why: str) -> None:
         """It will not work as it is configured."""
-        why = redactor.clean(why)
+        why = redactor.clean(why).rstrip(".")
         self.state, self.error, self.since, self.said = "dead", why, None, True
         log.error("%s is dead: %s", self.name, why)
         again = f"Mend that, then: kill -HUP {os.getpid()} (or start clawd anew)."

@@ -287,11 +287,14 @@ class Approvals:
                 faults.passing("edited")
             done = await self._ledger.insist(lambda tx: self._finish(tx, id))
             faults.passing("executed")
-        except (ClawdError, OSError) as error:
+        except faults.InjectedFault:
+            raise
+        except Exception as error:
             if isinstance(error, StorageError) and not self._ledger.patient:
                 raise  # we are ending: the next start goes on
-            log.warning("approval %s failed: %s", row["number"], error)
-            done, why = False, str(error)
+            expected = isinstance(error, ClawdError | OSError)
+            log.warning("approval %s failed: %s", row["number"], error, exc_info=not expected)
+            done, why = False, str(error) if expected else f"a defect of clawd ({type(error).__name__}); see its log"
             await self._ledger.insist(lambda tx: self._fail(tx, id, why))
         self._announce(row)
         if done and kind is not None:

@@ -19,6 +19,7 @@ from clawd.ledger import chats
 from clawd.ledger.db import Ledger
 from clawd.log import redactor
 from clawd.model import Check
+from clawd.people.roster import load
 
 _DEADLINE_S = 60.0
 UNPAIRED = "nobody is there to send one to: clawd pair shows a code, which you send to the bot; then test it again"
@@ -59,11 +60,13 @@ async def test(home: Home, name: str) -> dict[str, Any]:
 
 
 def _chats(home: Home, channel: str) -> list[str]:
-    """Direct chats of a channel to try, the newest first."""
+    """The owners' direct chats of a channel, the newest first."""
     if not home.ledger_file.exists():
         return []
     ledger = Ledger.read_only(home.ledger_file)
     try:
-        return [row["chat"] for row in ledger.tx(lambda tx: chats.direct(tx, channel))]
+        rows = ledger.tx(lambda tx: chats.direct(tx, channel))
     finally:
         ledger.close()
+    theirs = {account for owner in load(home).owners() for account in owner.accounts}
+    return [row["chat"] for row in rows if row["sender"] in theirs]

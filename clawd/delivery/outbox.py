@@ -31,7 +31,7 @@ from clawd.delivery.message import shaped
 from clawd.delivery.rates import Key, Pace
 from clawd.ledger import chats, deliveries
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.ledger.deliveries import Address
+from clawd.ledger.deliveries import TERMINAL, Address
 from clawd.ledger.moves import delivery_after_doubt
 from clawd.log import redactor
 from clawd.model import Outgoing
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 SEND_S, FILE_S = 60.0, 600.0  # after which nobody knows any more whether it arrived
 COURTESY_S = 10.0  # for no longer a message waits for what was begun before it
 _DOUBTS = 5  # an edit that is so often in doubt is a message of its own
-_TERMINAL = Address("terminal", "", "main", "")
 
 
 @dataclass(slots=True)
@@ -357,10 +356,10 @@ class Outbox:
         session, now = row["session"], rfc3339(self._clock.now())
         await self._ledger.insist(
             lambda tx: deliveries.enqueue(
-                tx, _TERMINAL, session=session, kind="notice", text=text, now=now, limits=NOTICE
+                tx, TERMINAL, session=session, kind="notice", text=text, now=now, limits=NOTICE
             )
         )
-        self.wake(_TERMINAL)
+        self.wake(TERMINAL)
 
 
 def _key(address: Address) -> Key:

@@ -58,8 +58,7 @@ class Attachments:
         """Deal with every file of a message, once each."""
         for n, file in enumerate(held.files(row)):
             if "done" not in file:
-                attachment = Attachment(**file)
-                parts = await self._parts(row, n, attachment)
+                parts = await self._parts(row, n, Attachment(**file))
                 await self._ledger.insist(partial(held.dealt_with, seq=row["seq"], n=n, parts=parts))
 
     async def _parts(self, row: Row, n: int, file: Attachment) -> list[Part]:
@@ -105,6 +104,9 @@ class Attachments:
             said = await self._speech.text(self._inbox(row["grp"]) / name, file.mime)
         except ClawdError as error:
             said = f"[it could not be turned into text: {error.message}]"
+        except Exception:  # the file is here all the same
+            log.exception("message %s: a spoken note was not heard", row["seq"])
+            said = "[it could not be turned into text, by a defect of clawd; its log says more]"
         else:
             if said is None:
                 return []

@@ -52,6 +52,9 @@ def address_of(binding: str) -> Address:
     return Address(channel, account, chat, "")
 
 
+TERMINAL = Address("terminal", "", "main", "")  # where the owner is told what no other channel can tell
+
+
 def enqueue(
     tx: Transaction,
     to: Address,

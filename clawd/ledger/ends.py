@@ -117,18 +117,8 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limits: ChannelLimi
     tried = f" It was tried {faults} times." if faults > 1 else ""
     message = _first_message(tx, turn)
     again = f" To try again: clawd messages retry {message}" if message else ""
-    made = deliveries.enqueue(
-        tx,
-        deliveries.Address.of(row),
-        session=row["session"],
-        kind="notice",
-        text=f"That did not work: {why.rstrip('.')}.{tried}{again}",
-        now=now,
-        limits=limits,
-        turn=turn,
-        edits=streams.taken_over(tx, turn),
-        reply_to=deliveries.asked(tx, turn),
-    )
+    said, asked = f"That did not work: {why.rstrip('.')}.{tried}{again}", deliveries.asked(tx, turn)
+    made = _notice(tx, row, said, now, limits, streams.taken_over(tx, turn), reply_to=asked)
     return Ended(turn, row["session"], "failed", made)
 
 
@@ -171,17 +161,7 @@ def stopped(tx: Transaction, turn: int, now: str) -> Ended:
     made: list[int] = []
     edits = streams.taken_over(tx, turn)
     if edits is not None or row["stop_requested"] == steering.ELSEWHERE:
-        made = deliveries.enqueue(
-            tx,
-            deliveries.Address.of(row),
-            session=row["session"],
-            kind="notice",
-            text=f"{why.capitalize()}.",
-            now=now,
-            limits=NOTICE,
-            turn=turn,
-            edits=edits,
-        )
+        made = _notice(tx, row, f"{why.capitalize()}.", now, NOTICE, edits)
     return Ended(turn, row["session"], "stopped", made)
 
 
@@ -252,18 +232,18 @@ def _hold(tx: Transaction, row: Row, reason: str, now: str, limits: ChannelLimit
         told = told and bool(inbound["told"])
         tx.execute("UPDATE inbound SET told = 1 WHERE seq = ?", inbound["seq"])
     if not told:
-        made = deliveries.enqueue(
-            tx,
-            deliveries.Address.of(row),
-            session=row["session"],
-            kind="notice",
-            text=f"Your message is kept and will be answered as soon as that is possible: {reason}",
-            now=now,
-            limits=limits,
-            turn=row["id"],
-            edits=streams.taken_over(tx, row["id"]),
-        )
+        said = f"Your message is kept and will be answered as soon as that is possible: {reason}"
+        made = _notice(tx, row, said, now, limits, streams.taken_over(tx, row["id"]))
     return Ended(row["id"], row["session"], "held", made)
+
+
+def _notice(
+    tx: Transaction, turn: Row, text: str, now: str, limits: ChannelLimits, edits: int | None, **more: Any
+) -> list[int]:
+    """What a turn's chat is told of it, in the message that grew, if there is one."""
+    to, session = deliveries.Address.of(turn), turn["session"]
+    what: dict[str, Any] = {"session": session, "turn": turn["id"], "edits": edits, **more}
+    return deliveries.enqueue(tx, to, kind="notice", text=text, now=now, limits=limits, **what)
 
 
 def release(tx: Transaction, group: str) -> int:

@@ -167,6 +167,14 @@ async def test_what_cannot_be_done_is_failed_and_told(world: World) -> None:
     assert "could not be done" in world.sent()[-1]["text"]
 
 
+async def test_a_defect_is_failed_and_told_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = await asked(world, "person")
+    monkeypatch.setattr("clawd.approvals.chats._NewGroup.edit", lambda kind, effect: 1 / 0)
+    async with world.working():
+        await world.typed(number)
+    assert world.state(number) == "failed" and "a defect of clawd (ZeroDivisionError)" in world.sent()[-1]["text"]
+
+
 async def test_a_no_is_a_no_for_a_day(world: World) -> None:
     number = await asked(world, "send")
     async with world.working():

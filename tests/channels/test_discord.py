@@ -8,8 +8,7 @@ import logging
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from channels.discord.api import nonce_of, refusal
 from channels.discord.events import Place, read_edit, read_interaction, read_message
 from clawd.channel import Fatal, FormatRefused, NotSent, SendRefused, Unsure
 from clawd.model import Attachment, Button, Formatted, Incoming, Outgoing, Receipt, Said
+from tests.channels.conftest import until
 from tests.platforms import discord as platforms
 from tests.platforms.discord import FORUM, GUILD, ME, ROLE
 
@@ -74,14 +74,6 @@ class Inbox:
     @property
     def texts(self) -> list[str]:
         return [text for each in self.rows.values() for text in each.texts]
-
-
-async def until(what: Callable[[], Any], seconds: float = 30.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"not in {seconds:g} s"
-        await anyio.sleep(0.01)
-    return found
 
 
 @asynccontextmanager

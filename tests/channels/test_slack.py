@@ -5,7 +5,7 @@ import html
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from channels.slack import RIGHTS, Slack, reading, refusals, writing
 from channels.slack.reading import Us
 from clawd.channel import Fatal, FormatRefused, NotSent, SendRefused, Unsure
 from clawd.model import Attachment, Button, Formatted, Incoming, Outgoing, Receipt, Said
+from tests.channels.conftest import until
 from tests.platforms import slack as platforms
 from tests.platforms.slack import BOT, TEAM
 
@@ -57,14 +58,6 @@ class Inbox:
     def trouble(self, why: str) -> None:
         self.state = "degraded"
         self.troubles.append(why)
-
-
-async def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"not in {seconds:g} s"
-        await anyio.sleep(0.01)
-    return found
 
 
 @pytest.fixture

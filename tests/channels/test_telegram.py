@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from channels.telegram.outcomes import outcome
 from channels.telegram.reading import read
 from clawd.channel import ChatMoved, Fatal, FormatRefused, NotSent, SendRefused, Unsure
 from clawd.model import Attachment, Button, Formatted, Incoming, Outgoing, Receipt, Said, Span
+from tests.channels.conftest import until
 from tests.platforms import telegram as standin
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Deprecated since version v22.2")]
@@ -67,13 +68,6 @@ class Inbox:
     @property
     def texts(self) -> list[str]:
         return [text for each in self.received for text in each.texts]
-
-
-async def until(what: Callable[[], Any], seconds: float = 30.0) -> Any:
-    with anyio.fail_after(seconds):
-        while not (found := what()):
-            await anyio.sleep(0.01)
-    return found
 
 
 @pytest.fixture

@@ -142,6 +142,7 @@ class Hears:
     [
         ("sh: ls", True, "What is said in it: sh: ls"),
         (Refused("stt answered 500"), True, "[it could not be turned into text: stt answered 500]"),
+        (RuntimeError("boom"), True, "[it could not be turned into text, by a defect of clawd; its log says more]"),
         (None, True, None),
         ("x", False, None),
     ],
