@@ -82,6 +82,7 @@ class Ledger:
         self._waiting: queue.SimpleQueue[tuple[Work, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = self._reading = False
+        self._alone = threading.Lock()  # `tx` and the thread behind `do` share a connection
         self._file = path.stat()
         self.patient = True
         self.damage: LedgerCorrupt | None = None
@@ -168,7 +169,8 @@ class Ledger:
 
     def tx(self, work: Callable[[Transaction], T]) -> T:
         """The same at once and in this thread."""
-        [(value, error)] = self._run([work])
+        with self._alone:
+            [(value, error)] = self._run([work])
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return]
@@ -214,7 +216,8 @@ class Ledger:
                         last = True
                         break
                     batch.append(item)
-            outcomes = self._run([work for work, _ in batch])
+            with self._alone:
+                outcomes = self._run([work for work, _ in batch])
             if self.damage is not None or not self.is_there():
                 with suppress(RuntimeError):
                     first[1].get_loop().call_soon_threadsafe(self.alarm)
