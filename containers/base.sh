@@ -29,6 +29,7 @@ proxy=
 eval "$(apt-config shell proxy Acquire::http::Proxy 2>/dev/null || true)"
 [ -z "$proxy" ] || [ "$proxy" = DIRECT ] || export http_proxy="$proxy"
 
+case ${TMPDIR:-} in *[[:space:]]*) export TMPDIR=/var/tmp ;; esac  # debootstrap's own scripts do not quote it
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 trap 'exit 130' INT TERM
