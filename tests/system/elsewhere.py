@@ -54,8 +54,8 @@ class Mute:
 
 
 class Daemon(daemon.Daemon):
-    def _build(self, *arguments: Any) -> None:
-        super()._build(*arguments)
+    def build(self, *arguments: Any) -> None:
+        super().build(*arguments)
         self.channels["mute"] = Mute(self.home.root)
         self.channels.parts["mute"] = Part("mute", self.clock, back=lambda: self.outbox.back("mute"))
 

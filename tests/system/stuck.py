@@ -28,8 +28,8 @@ class Stuck(Ledger):
 
 
 class Daemon(daemon.Daemon):
-    def _build(self, tasks: Any) -> None:
-        super()._build(tasks)
+    def build(self, tasks: Any, asked: Any) -> None:
+        super().build(tasks, asked)
         tasks.start_soon(self._stand)
 
     async def _stand(self) -> None:
