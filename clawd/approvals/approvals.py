@@ -32,7 +32,7 @@ from clawd.ledger import approvals, deliveries, turns
 from clawd.ledger.approvals import Verdict
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
-from clawd.ledger.deliveries import Address, binding_of
+from clawd.ledger.deliveries import TERMINAL, Address, binding_of
 from clawd.model import Button, Part
 from clawd.text import split, units
 from clawd.trust import Origin, Role
@@ -40,6 +40,7 @@ from clawd.trust import Origin, Role
 log = logging.getLogger(__name__)
 
 WAITS = timedelta(hours=24)
+BY_ITSELF = "by the turn itself"
 _NUMBER = re.compile(r"#?([1-9][0-9]{5})")
 After = Callable[[], None]
 _BUTTONS: tuple[tuple[str, Verdict], ...] = (("Approve", "approve"), ("Deny", "deny"))
@@ -166,6 +167,21 @@ class Approvals:
         self._show(tx, row, of.words(tx, what), at)
         log.info("approval %s is asked", row["number"], extra={"kind": kind})
         return Asked(row["number"], True)
+
+    def do_in(self, tx: Transaction, kind: str, effect: Mapping[str, Any], *, turn: int) -> None:
+        """As a part of a transaction, have done what a turn may do by itself: nobody is asked, and only what fails is
+        told. Call `look_again` when that is durable. Raises UsageError where it cannot be done."""
+        of, now = self._kinds[kind], self._clock.now()
+        what = of.Effect(**effect)
+        if refusal := of.refuse(tx, what):
+            raise UsageError(refusal)
+        known = asdict(what)
+        row = approvals.add(
+            tx, kind, known, approvals.digest(kind, known, of.rests_on(tx, what)), subject=of.subject(what),
+            person="", at=TERMINAL, group=of.group(what), turn=turn, now=now, expires=now + WAITS,
+        )  # fmt: skip
+        approvals.shown(tx, row["id"], of.words(tx, what).title, None)
+        approvals.decide(tx, row, "approve", BY_ITSELF, None, now)
 
     def _show(self, tx: Transaction, row: Row, words: Words, at: Address) -> None:
         """Put the message into the outbox. What does not fit into it goes before it, whole, as a file."""
@@ -348,6 +364,9 @@ class Approvals:
         """Say what became of an approval: in its message, which loses its buttons; beside it where that could be
         overlooked; and to the agent that asked."""
         row, now = approvals.get(tx, id), rfc3339(self._clock.now())
+        by_itself = (row["decided"] or "").endswith(BY_ITSELF)
+        if by_itself and row["state"] == "done":
+            return
         said = f"{_SAID[row['state']]}: {row['result']}" if row["result"] else _SAID[row["state"]]
         at = Address(row["channel"], row["account"], row["chat"], "")
         limits = self._limits(at.channel)
@@ -365,14 +384,14 @@ class Approvals:
 
     def _remind(self, tx: Transaction, row: Row, said: str, now: str) -> None:
         """Wake the session whose turn asked; that acts for nobody above that turn, and is trusted no further."""
-        turn = turns.get(tx, row["turn"])
+        turn, by_itself = turns.get(tx, row["turn"]), (row["decided"] or "").endswith(BY_ITSELF)
         authority, taint = Role(turn["authority"]), turn["taint"]
         try:
             kind, effect = self._known(row)
             asked = kind.reminder(effect)
         except ClawdError:
             asked = "You asked for what this clawd does not know."
-        part = Part("quoted", Origin.SYSTEM, f"{asked} The owner was asked. {said}.", "clawd")
+        part = Part("quoted", Origin.SYSTEM, f"{asked} {'' if by_itself else 'The owner was asked. '}{said}.", "clawd")
         wake = tx.insert(
             "wake",
             kind="approval",

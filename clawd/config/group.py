@@ -66,6 +66,8 @@ class Webhook(Table):
 class Heartbeat(Table):
     hours: Annotated[str, written(r"\d{1,2}(:\d\d)?-\d{1,2}(:\d\d)?", 'hours are like "9-18"')] | None = None
     """When it beats, like "9-18"; without it there is none."""
+    every: Annotated[str, written(r"[1-9]\d{0,3}\s*(m|min|h)", 'a time between beats is like "30m" or "1h"')] = "1h"
+    """How far apart beats are."""
     tz: Zone | None = None
     """The zone of `hours`; without it the group's."""
     file: str = "HEARTBEAT.md"
@@ -141,9 +143,9 @@ class Effective:
     group: GroupConfig
 
 
-_LATER = ("memory", "webhooks", "profiles", "distil")
+_LATER = ("memory", "profiles", "distil")
 _GROUP_LATER = (
-    *("watch", "webhook", "heartbeat", "external", "memory", "learn", "profile"),
+    *("external", "memory", "learn", "profile"),
     *("default_session_tag", "require_confirm", "agent_id", "memory_namespace", "shared"),
 )
 

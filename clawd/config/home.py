@@ -45,6 +45,10 @@ class GroupHome:
         return self.root / "skills"
 
     @property
+    def schedules(self) -> Path:
+        return self.root / "schedules"
+
+    @property
     def inbox(self) -> Path:
         return self.root / "inbox"
 

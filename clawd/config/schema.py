@@ -18,7 +18,7 @@ from clawd.config.service import Inject as Inject
 from clawd.config.service import Service as Service
 from clawd.config.service import ServiceLimits as ServiceLimits
 from clawd.config.values import Binding as Binding
-from clawd.config.values import Count, Days, Dollars, Image, Package, Positive, Size, Table, Zone
+from clawd.config.values import Count, Days, Dollars, Image, Package, Positive, Size, Table, Zone, written
 from clawd.config.values import Mode as Mode
 from clawd.config.values import RoleName as RoleName
 from clawd.config.values import check_zone as check_zone
@@ -208,8 +208,10 @@ class Logging(Table):
 
 
 class Webhooks(Table):
-    listen: str | None = None
-    """`host:port` of the webhook listener; without it there is none."""
+    listen: Annotated[str, written(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d{1,5}", 'it is like "127.0.0.1:8787"')] = (
+        "127.0.0.1:8787"
+    )
+    """`host:port` where webhooks are listened for, as soon as a group has one."""
 
 
 class Profile(Table):

@@ -3,28 +3,18 @@ are in the transaction that sends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from clawd.approvals.chats import is_barred
 from clawd.channel import ChannelLimits
 from clawd.errors import UsageError
+from clawd.host.changes import Asks, asked, missing
 from clawd.ledger import deliveries, turns
 from clawd.ledger.db import Transaction
 from clawd.ledger.deliveries import Address, address_of, binding_of
 from clawd.model import DeliveryKind
-from clawd.people.door import Asked
 from clawd.trust import Role
-
-_REFUSED = {"denied": "the owner said no to it", "expired": "the owner was asked and did not answer"}
-
-
-class Asks(Protocol):
-    """What sends need of the approvals."""
-
-    def ask_in(self, tx: Transaction, kind: str, effect: Mapping[str, Any], *, turn: int | None) -> Asked:
-        """Ask the owner, unless this was asked already. Raises UsageError."""
-        ...
 
 
 def destination(to: str, own: Address, bindings: Sequence[str], authority: Role, taint: float) -> tuple[Address, str]:
@@ -35,12 +25,7 @@ def destination(to: str, own: Address, bindings: Sequence[str], authority: Role,
     if to not in bindings:
         others = ", ".join(each for each in bindings if each != binding_of(own)) or "no other chat"
         raise UsageError(f"{to!r} is no binding of this group; it has {others}")
-    missing = []
-    if authority != Role.OWNER:
-        missing.append(f"this turn acts for {authority}, and that needs the owner")
-    if taint < 1:
-        missing.append(f"text from outside has reached this turn (its trust is {taint:g}, and that needs 1)")
-    return address_of(to), "; ".join(missing)
+    return address_of(to), missing(authority, taint)
 
 
 class Sends:
@@ -62,7 +47,7 @@ class Sends:
     ) -> dict[str, Any] | None:
         row = turns.get(tx, self._turn)
         own = Address.of(row)
-        address, missing = destination(to, own, self._bindings, Role(row["authority"]), row["taint"])
+        address, short = destination(to, own, self._bindings, Role(row["authority"]), row["taint"])
         limits = self._limits(address.channel)
         if limits is None:
             raise UsageError(f"the channel {address.channel} is not there")
@@ -77,8 +62,8 @@ class Sends:
                        "kind": kind, "text": text, **file}  # fmt: skip
             if is_barred(tx, row["grp"], to):
                 raise UsageError(f"nothing was sent: the owner has not said yes to {to} yet. Say it here instead")
-            if missing:
-                return self._asked(tx, to, message, missing)
+            if short:
+                return {"waits": asked(self._ask, tx, "send", message, self._turn, f"nothing was sent to {to}", short)}
         deliveries.enqueue(
             tx,
             address,
@@ -92,12 +77,3 @@ class Sends:
             **what,
         )
         return None
-
-    def _asked(self, tx: Transaction, to: str, message: dict[str, Any], missing: str) -> dict[str, Any]:
-        """What the agent is told of a send that the owner is asked about. Raises UsageError where they said no, or
-        cannot be asked."""
-        asked = self._ask.ask_in(tx, "send", message, turn=self._turn)
-        if asked.state in _REFUSED:
-            raise UsageError(f"nothing was sent to {to}: {_REFUSED[asked.state]}. Say it here instead")
-        who = "the owner is asked" if asked.fresh else "the owner was asked already"
-        return {"waits": f"nothing was sent to {to} yet: {missing}. So {who}; what becomes of it comes as a message"}

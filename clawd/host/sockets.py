@@ -21,7 +21,7 @@ from clawd.turns.run import Run
 if TYPE_CHECKING:
     from clawd.gateway.caller import Caller
     from clawd.gateway.gateway import Gateway
-    from clawd.host.sends import Asks
+    from clawd.host.changes import Asks
 
 
 class Sockets:
@@ -49,13 +49,15 @@ class Sockets:
 
     @asynccontextmanager
     async def open(self, run: Run) -> AsyncIterator[None]:
-        sends, server, tools = await anyio.to_thread.run_sync(_import)
+        changes, sends, server, tools = await anyio.to_thread.run_sync(_import)
         uid = os.geteuid() if run.spec.uid is None else run.spec.uid
 
         def context(lease: Lease) -> Any:
             now, bindings = rfc3339(self._clock.now()), self._bindings(run.group)
             enqueue = sends.Sends(lease.turn, self._limits, bindings, self._asks, now)
-            return tools.ToolContext(lease, run.spec.work, Blobs(self._blobs), enqueue, self._clock, self._asked)
+            change = changes.Changes(lease.turn, self._asks)
+            work, blobs = run.spec.work, Blobs(self._blobs)
+            return tools.ToolContext(lease, work, blobs, enqueue, change, run.group, self._clock, self._asked)
 
         async with server.HostServer(
             run.id,
@@ -75,7 +77,7 @@ class Sockets:
             yield
 
 
-def _import() -> tuple[Any, Any, Any]:
-    from clawd.host import sends, server, tools
+def _import() -> tuple[Any, Any, Any, Any]:
+    from clawd.host import changes, sends, server, tools
 
-    return sends, server, tools
+    return changes, sends, server, tools

@@ -14,7 +14,7 @@ from typing import Any
 from clawd.channel import NOTICE, ChannelLimits
 from clawd.errors import ClawdError, NotFound
 from clawd.ids import is_job
-from clawd.ledger import changes, deliveries, groups, steering, streams
+from clawd.ledger import changes, deliveries, groups, steering, streams, wakes
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, step_count
@@ -78,7 +78,8 @@ def answer(
     made, edits = [], streams.taken_over(tx, lease.turn)
     common: dict[str, Any] = {"session": row["session"], "now": now, "turn": lease.turn}
     to = deliveries.Address.of(row)
-    if final.text and not is_job(row["session"]):
+    silent = final.text.strip() == wakes.NOTHING and wakes.is_unasked(tx, lease.turn)
+    if final.text and not is_job(row["session"]) and not silent:
         asked = deliveries.asked(tx, lease.turn)
         made += deliveries.enqueue(
             tx, to, kind="text", text=final.text, limits=limits, edits=edits, reply_to=asked, whole=whole, **common

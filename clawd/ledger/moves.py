@@ -115,6 +115,17 @@ APPROVAL: Table = {
     ("executing", "fail"): "failed",
 }
 
+FIRING: Table = {
+    ("due", "fire"): "fired",
+    ("due", "skip"): "skipped",  # the run before is not over, or its check said that there is nothing to do
+    ("due", "fail"): "failed",  # its check failed
+    ("due", "miss"): "missed",
+    ("fired", "run"): "ran",
+    ("fired", "run_late"): "late",
+    ("fired", "fail"): "failed",
+    ("fired", "skip"): "skipped",  # its turn was stopped
+}
+
 TABLES: dict[str, Table] = {
     "inbound": INBOUND,
     "wake": WAKE,
@@ -124,6 +135,7 @@ TABLES: dict[str, Table] = {
     "reservation": RESERVATION,
     "question": QUESTION,
     "approval": APPROVAL,
+    "firing": FIRING,
 }
 
 # A delivery in one of these needs nothing more from us.

@@ -182,7 +182,7 @@ def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None
 
 
 WAKES = (
-    "SELECT w.*, tw.turn, tw.joined, i.parts, COALESCE(i.name, i.sender) AS sender, i.at"
+    "SELECT w.*, tw.turn, tw.joined, i.parts, COALESCE(i.name, i.sender) AS sender, COALESCE(i.at, w.made) AS at"
     " FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
     " JOIN turn t ON t.id = tw.turn LEFT JOIN inbound i ON i.seq = w.inbound"
 )

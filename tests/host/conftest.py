@@ -128,7 +128,7 @@ class Stage:
 
         def context(lease: Lease) -> ToolContext:
             blobs = Blobs(self.root / "blobs")
-            return ToolContext(lease, self.work, blobs, enqueue, SystemClock(), lambda: None, 1 << 20)
+            return ToolContext(lease, self.work, blobs, enqueue, None, "main", SystemClock(), lambda: None, 1 << 20)
 
         def second_hello() -> None:
             self.second_hellos += 1

@@ -15,6 +15,7 @@ from clawd.channel import ChannelLimits
 from clawd.clock import TurnedClock
 from clawd.errors import UsageError
 from clawd.files import Blobs
+from clawd.host.changes import Changes
 from clawd.host.sends import Sends, address_of, binding_of, destination
 from clawd.host.tools import ToolContext, built_in
 from clawd.ledger import effects, turns
@@ -49,11 +50,16 @@ class Bench:
         clock = TurnedClock(datetime(2026, 12, 1, tzinfo=UTC))
         (root / "work").mkdir()
         (root / "work" / "a.txt").write_text("hello")
-        self.context = ToolContext(self.lease, root / "work", Blobs(root / "blobs"), sends, clock, lambda: None)
+        self.context = ToolContext(
+            self.lease, root / "work", Blobs(root / "blobs"), sends, Changes(1, self), "main", clock, lambda: None
+        )
 
     def ask_in(self, tx: Transaction, kind: str, effect: Mapping[str, Any], *, turn: int | None) -> Asked:
         self.asked.append((kind, effect, turn))
         return Asked(100_000, self.state == "open", self.state)
+
+    def do_in(self, tx: Transaction, kind: str, effect: Mapping[str, Any], *, turn: int) -> None:
+        raise AssertionError("a send is asked for or made")
 
     async def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         tool = built_in()[name]

@@ -34,7 +34,7 @@ def context(tmp_path: Path, sent: list[dict[str, Any]]) -> ToolContext:
 
     (tmp_path / "work" / "sub").mkdir(parents=True)
     blobs, clock = Blobs(tmp_path / "blobs"), TurnedClock(datetime(2026, 12, 1, tzinfo=UTC))
-    return ToolContext(Lease("r", 1, 1, 0), tmp_path / "work", blobs, enqueue, clock, lambda: None, 100)
+    return ToolContext(Lease("r", 1, 1, 0), tmp_path / "work", blobs, enqueue, None, "main", clock, lambda: None, 100)
 
 
 async def do(context: ToolContext, tool: Any, **arguments: Any) -> dict[str, Any]:

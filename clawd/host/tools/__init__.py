@@ -47,6 +47,17 @@ class Enqueue(Protocol):
     ) -> dict[str, Any] | None: ...
 
 
+class Change(Protocol):
+    """Have something done that outlives the turn, a kind of approval with its effect, in the transaction of the effect
+    that asks for it: at once where the turn acts for the owner and nothing from outside has reached it (with `always`
+    not even then), else once the owner said yes. Gives {done} or {waits}, what the agent is told. Raises UsageError
+    where it cannot be, or the owner said no."""
+
+    def __call__(
+        self, tx: Transaction, kind: str, effect: Mapping[str, Any], what: str, *, always: bool = False
+    ) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may use for a turn. `work` is the group's, on the host; `done` is told when an effect is durable;
@@ -57,6 +68,8 @@ class ToolContext:
     work: Path
     blobs: Blobs
     enqueue: Enqueue
+    change: Change
+    group: str
     clock: Clock
     done: Callable[[], None]
     max_file_bytes: int = 50 << 20

@@ -1,0 +1,1 @@
+"""Schedules as people write them, one TOML file each, and when they are due. Knows no ledger and no clock of its own."""
