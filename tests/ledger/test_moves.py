@@ -8,6 +8,7 @@ from clawd.errors import IllegalMove
 from clawd.ledger import moves
 
 ENDS = {
+    "firing": {"ran", "late", "skipped", "failed", "missed"},
     "inbound": {"recorded", "withdrawn", "stale", "stopped"},
     "wake": {"closed", "dropped"},
     "turn": {"answered", "stopped", "failed", "joined", "withdrawn"},
