@@ -19,6 +19,7 @@ from clawd.clock import SystemClock
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
+from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
@@ -194,6 +195,7 @@ class Rooms:
                 limits=self.channels.limits,
                 deliver=self.outbox.wake,
                 raised=self.dispatcher.spending.look,
+                scheduled=lambda group: None,
             ),
             self.owner,
             limits=self.channels.limits_of,
@@ -205,9 +207,10 @@ class Rooms:
         self.sockets = Sockets(
             self.counter,
             clock,
-            home.blobs,
+            home,
             self.channels.limits,
             self.config.bindings,
+            lambda group: self.config.for_group(group).timezone,
             self.approvals,
             self._asked,
             self._second_hello,
@@ -223,8 +226,17 @@ class Rooms:
         self.speakers = PeopleOperations(
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
+        self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group)
         self.reach = Reach(
-            home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
+            home,
+            self.config,
+            ledger,
+            self.dispatcher,
+            self.recorder,
+            self.books,
+            self.speakers,
+            self.approvals,
+            self.schedules,
         )
         self.speech = Speech(lambda: self.config.current)
         self.door = Door(
@@ -265,6 +277,7 @@ class Rooms:
         table = {
             **self.operations.table(),
             **self.speakers.table(),
+            **self.schedules.table(),
             "channels.list": self.channels.list,
             **asked,
         }

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from clawd.approvals.approvals import Approvals
+from clawd.approvals.kind import Kind
+from clawd.approvals.schedule import Schedule
 from clawd.approvals.send import Send
 from clawd.channel import NOTICE
 from clawd.clock import Clock
@@ -16,7 +18,10 @@ from clawd.ledger.deliveries import Address
 
 def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
     """What an agent asked for can be told to it; nothing is asked or begun."""
-    kinds = {Send.name: Send(home, lambda channel: None, _nothing)}
+    kinds: dict[str, Kind] = {
+        Send.name: Send(home, lambda channel: None, _nothing),
+        Schedule.name: Schedule(home, clock, _nothing),
+    }
     return Approvals(
         ledger, clock, None, kinds, _Nobody(), limits=lambda channel: NOTICE, deliver=_nothing, wake=_nothing,
         blobs=home.blobs,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from clawd.approvals.budget import Budget
 from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
+from clawd.approvals.schedule import Schedule
 from clawd.approvals.send import Send
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
@@ -25,8 +26,10 @@ def kinds(
     limits: Callable[[str], ChannelLimits | None],
     deliver: Callable[[Address], None],
     raised: Callable[[], None],
+    scheduled: Callable[[str], None],
 ) -> dict[str, Kind]:
-    """`limits` are those of a channel that is there; `raised` is told that a budget was."""
+    """`limits` are those of a channel that is there; `raised` is told that a budget was, `scheduled` that a group's
+    schedules have changed."""
     chat = (home, bindings, limits, deliver)
     every = [
         Person(*chat, roster),
@@ -34,5 +37,6 @@ def kinds(
         Bind(*chat),
         Budget(home, clock, raised),
         Send(home, limits, deliver),
+        Schedule(home, clock, scheduled),
     ]
     return {kind.name: kind for kind in every}

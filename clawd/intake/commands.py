@@ -41,6 +41,10 @@ class CommandContext(Protocol):
         """What `/model` says, and does. Raises ClawdError."""
         ...
 
+    async def schedule(self, row: Row, words: str) -> str:
+        """What `/schedule` says, and makes. Raises ClawdError."""
+        ...
+
     async def pair(self, person: str | None) -> str:
         """What `/pair` says to an owner: a code for another account of theirs. Raises ClawdError."""
         ...

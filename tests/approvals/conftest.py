@@ -82,6 +82,7 @@ class World:
         self.woken: list[str] = []
         self.told: list[Address] = []
         self.raised = 0
+        self.scheduled: list[str] = []
         self._group: Any = None
         self.seen = 0
         self.restart()
@@ -115,6 +116,7 @@ class World:
                 limits=self.channels.get,
                 deliver=self.told.append,
                 raised=self._more,
+                scheduled=self.scheduled.append,
             ),
             self.owner,
             limits=self.limits,
