@@ -1,5 +1,5 @@
-"""A schedule of an agent's: it is taken up, put out of force or in force again, or taken away. Whatever it says, it acts
-for nobody above the turn that wrote it."""
+"""What an agent has done to a schedule: it is taken up, put out of force or in force again, or taken away. Whatever it
+says, it acts for nobody above the turn that wrote it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from clawd.schedules.times import rule_of, said
 from clawd.trust import Role
 
 Action = Literal["add", "remove", "pause", "resume"]
-_TITLES = {"add": "take up the schedule {}", "remove": "take the schedule {} away", "pause": "pause the schedule {}",
+_TITLES = {"add": "take up the schedule {}", "remove": "take away the schedule {}", "pause": "pause the schedule {}",
            "resume": "have the schedule {} in force again"}  # fmt: skip
 _DONE = {"add": "the schedule {} is in force", "remove": "the schedule {} is taken away, and kept in schedules/done/",
          "pause": "the schedule {} is paused", "resume": "the schedule {} is in force again"}  # fmt: skip

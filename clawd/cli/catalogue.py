@@ -305,7 +305,9 @@ _BUILT = (
         "have the agent told something later, or regularly",
         "schedules:add",
         (
-            _argument("when", metavar="WHEN", help='"every weekday at 9", "0 9 * * mon-fri", "every 20m", "in 2 hours"'),
+            _argument(
+                "when", metavar="WHEN", help='"every weekday at 9", "0 9 * * mon-fri", "every 20m", "in 2 hours"'
+            ),
             _argument(
                 "prompt",
                 nargs="?",
@@ -316,8 +318,12 @@ _BUILT = (
             _argument("--id", metavar="ID", help="its name (default: from what it does)"),
             _argument("--tz", metavar="Z", help="the time zone (default: the group's)"),
             _argument("--skill", metavar="S", help="the skill to use, instead of a prompt"),
-            _argument("--session", choices=("group", "own"), help="the group's conversation (default), or one of its own"),
-            _argument("--deliver-to", metavar="B", help="the binding of the group that is answered (default: the first)"),
+            _argument(
+                "--session", choices=("group", "own"), help="the group's conversation (default), or one of its own"
+            ),
+            _argument(
+                "--deliver-to", metavar="B", help="the binding of the group that is answered (default: the first)"
+            ),
             _argument(
                 "--catch-up",
                 choices=("once", "skip", "all"),
@@ -325,7 +331,9 @@ _BUILT = (
             ),
             _argument("--catch-up-within", metavar="SPAN", help="not what was missed for longer (default: 24h)"),
             _argument("--jitter", metavar="SPAN", help="late by up to so much, by chance"),
-            _argument("--check", metavar="CMD", help="run in the sandbox first; its last line says {\"wake\": true} or not"),
+            _argument(
+                "--check", metavar="CMD", help='run in the sandbox first; its last line says {"wake": true} or not'
+            ),
             _argument("--until", metavar="T", help="never after this: like 2026-12-31T18:00"),
             _argument("--budget", type=_dollars, metavar="USD", help="dollars that one run may cost"),
         ),

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.group import Effective, GroupConfig
@@ -22,6 +22,7 @@ from clawd.ledger.db import Ledger, Transaction, peek
 from clawd.ledger.groups import GroupRow
 from clawd.schedules import edits, listing, making
 
+T = TypeVar("T")
 Params = dict[str, Any]
 Place = tuple[str, str]  # group and id
 ENDED = ("ran", "late", "skipped", "missed", "failed")
@@ -45,7 +46,9 @@ def listed(home: Home, group: str | None) -> list[Params]:
         some = {place[0] for place in _proposed(tx)}
         there = [each for each in asked if each in some or home.group(each).schedules.is_dir()]
         return [
-            row for each in there for row in listing.of_group(tx, home, each, _settings(home, config, each).timezone, now)
+            row
+            for each in there
+            for row in listing.of_group(tx, home, each, _settings(home, config, each).timezone, now)
         ]
 
     return _read(home, read)
@@ -105,7 +108,7 @@ def _unknown(named: str) -> NotFound:
     return NotFound(f"there is no schedule {named!r}", hint="clawd schedule list")
 
 
-def _read(home: Home, read: Callable[[Transaction | None], Any]) -> Any:
+def _read(home: Home, read: Callable[[Transaction | None], T]) -> T:
     found = peek(home.ledger_file, read)
     return read(None) if found is None else found
 

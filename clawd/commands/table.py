@@ -82,7 +82,9 @@ async def _pair(context: CommandContext, row: Row, rest: str) -> str:
 
 async def _schedule(context: CommandContext, row: Row, rest: str) -> str:
     if rest and Role(row["role"]) is not Role.OWNER:
-        raise UsageError("Only the owner makes schedules with /schedule. Ask the agent for one: it proposes it to them.")
+        raise UsageError(
+            "Only the owner makes schedules with /schedule. Ask the agent for one: it proposes it to them."
+        )
     return await context.schedule(row, rest)
 
 
@@ -106,7 +108,9 @@ COMMANDS: dict[str, Command] = {
     "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve),
     "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny),
     "schedule": Command(
-        "what is scheduled here; /schedule every weekday at 9: say good morning", Role.MEMBER, lambda *_: Done(""),
+        "what is scheduled here; /schedule every weekday at 9: say good morning",
+        Role.MEMBER,
+        lambda *_: Done(""),
         _schedule,
     ),
     **{word: _later(word) for word in ("memory", "remember", "skills")},

@@ -23,12 +23,11 @@ Shown = dict[str, Any]
 
 def of_group(tx: Transaction | None, home: Home, group: str, zone: str, now: datetime) -> list[Shown]:
     """Each: {id, group, expr, tz, next, last, enabled, proposed, error}. `tx` is None for a home without a ledger."""
-    directory, found = home.group(group).schedules, []
+    directory = home.group(group).schedules
     known = {row["id"]: row for row in _rows(tx, group)}
     last = _last(tx, group)
     ids = edits.ids(directory)
-    for id in ids:
-        found.append(_of_file(directory, group, id, known.get(id), last.get(id), zone, now))
+    found = [_of_file(directory, group, id, known.get(id), last.get(id), zone, now) for id in ids]
     for effect in proposed(tx, group):
         if effect["id"] not in ids:  # else it is being carried out
             shown = _said(group, effect["id"], effect["text"], None, zone, now)

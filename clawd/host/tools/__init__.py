@@ -70,8 +70,8 @@ class Change(Protocol):
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may use for a turn. `work` is the group's, on the host; `done` is told when an effect is durable;
-    `max_file_bytes` bounds a file that is sent; `zone` is the group's. For whom the turn acts and what it has fallen to is the ledger's to
-    know, in the transaction."""
+    `max_file_bytes` bounds a file that is sent; `zone` is the group's. For whom the turn acts and what it has fallen to
+    is the ledger's to know, in the transaction."""
 
     lease: Lease
     work: Path
@@ -108,7 +108,14 @@ def built_in() -> ToolTable:
     """Every tool that ships."""
     from clawd.host.tools import ask, react, schedule, send_file, send_message, tool_help
 
-    table: list[Any] = [send_message, send_file, ask, react, schedule, tool_help]  # mypy cannot see a type attribute in a module
+    table: list[Any] = [
+        send_message,
+        send_file,
+        ask,
+        react,
+        schedule,
+        tool_help,
+    ]  # mypy cannot see a type attribute in a module
     return {tool.NAME: tool for tool in table}
 
 

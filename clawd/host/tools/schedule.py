@@ -29,14 +29,14 @@ DECLARED = ("action", "when", "prompt")
 HELP = (
     'action "add" (the default): `when` is words ("in 10 minutes", "every weekday at 9", "every first Monday at 10"), a'
     ' cron line, "every 20m" or "at 2026-12-01T09:00", in the group\'s time zone; `prompt` is what you are told then'
-    ' ("Remind me: X" for a reminder), or `skill` the skill to use. Check with the person that what was understood and'
-    " the next times are what they meant. Runs are at least 15 minutes apart, and end after 180 days unless `until` says"
-    " when. The answer goes to this chat, or to `deliver_to`, another one of this group; say NOTHING where there is"
-    ' nothing to tell. `session` "own" keeps the runs out of the conversation. `check` is a command that is run in the'
-    ' sandbox first: the last line that it prints is JSON, {"wake": true} or false. `jitter` ("10m") spreads runs;'
-    " `catch_up` is what becomes of missed ones. Unless this turn is the owner's and nothing from outside has reached"
-    " it, the owner is asked first: `waits`. Each run has the rights of this turn, never more.\n"
-    'actions "list"; "remove", "pause", "resume" with `id`. The group has at most 50, a turn makes 5.'
+    ' ("Remind me: X" for a reminder), or `skill` the skill to use. Tell the person what was understood, with the next'
+    " times. Runs are at least 15 minutes apart, and end after 180 days unless `until` says when. The answer goes to"
+    " this chat, or to `deliver_to`, another one of this group; say NOTHING where there is nothing to tell. `session`"
+    ' "own" keeps the runs out of the conversation. `check` is a command that is run in the sandbox first: the last'
+    ' line that it prints is JSON, {"wake": true} or false. `jitter` ("10m") spreads runs; `catch_up` is what becomes'
+    " of missed ones. Unless this turn is the owner's and nothing from outside has reached it, the owner is asked"
+    " first: `waits`. Each run has the rights of this turn, never more.\n"
+    'actions "list"; "remove", "pause", "resume" with `id`. A group has at most 50, and a turn changes 5.'
 )
 
 
