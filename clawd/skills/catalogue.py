@@ -62,14 +62,16 @@ class Catalogue:
             same = known is not None and known.stamps == stamps
             now[name] = known if known and same else _Known(stamps, load(root / name, shared=shared))
         self._known[root] = now
+        skills = {name: known.skill for name, known in now.items()}
         if now and (problem := _exposed(root)):
             return [replace(known.skill, errors=(*known.skill.errors, problem)) for known in now.values()]
 
+        skills = {name: known.skill for name, known in now.items()}
+        first = {folded(each.name): name for name, each in reversed(skills.items()) if not each.errors}
+        return [_alone(each, name, first.get(folded(each.name), name)) for name, each in skills.items()]
 
-XX
 
-
-def _alone(skill: Skill, first: str, name: str) -> Skill:
+def _alone(skill: Skill, name: str, first: str) -> Skill:
     """The second of two that some systems, and people, take for one is refused."""
     if first == name:
         return skill
