@@ -57,16 +57,14 @@ class Catalogue:
     def _all(self, root: Path, *, shared: bool) -> list[Skill]:
         before, now = self._known.get(root, {}), dict[str, _Known]()
         for name in _names(root):
-            stamps = _stamp(root / name), _stamp(root / name / FILE)
+            stamps = _stamp(f"{root}/{name}"), _stamp(f"{root}/{name}/{FILE}")
             known = before.get(name)
             same = known is not None and known.stamps == stamps
             now[name] = known if known and same else _Known(stamps, load(root / name, shared=shared))
         self._known[root] = now
         skills = {name: known.skill for name, known in now.items()}
-        if now and (problem := _exposed(root)):
-            return [replace(known.skill, errors=(*known.skill.errors, problem)) for known in now.values()]
-
-        skills = {name: known.skill for name, known in now.items()}
+        if skills and (problem := _exposed(root)):
+            return [replace(each, errors=(*each.errors, problem)) for each in skills.values()]
         first = {folded(each.name): name for name, each in reversed(skills.items()) if not each.errors}
         return [_alone(each, name, first.get(folded(each.name), name)) for name, each in skills.items()]
 
@@ -93,9 +91,9 @@ def _names(root: Path) -> list[str]:
         return []
 
 
-def _stamp(path: Path) -> _Stamp:
+def _stamp(path: str) -> _Stamp:
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
