@@ -22,8 +22,8 @@ from clawd.text import unhidden
 MOST_FILES = 2_000
 MOST_BYTES = 50 << 20
 DEEPEST = 16  # levels of directories
-_APART = frozenset({".git", ".hg", ".svn", "__pycache__", "__MACOSX", ".DS_Store"})
-_KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+APART = frozenset({".git", ".hg", ".svn", "__pycache__", "__MACOSX", ".DS_Store"})
+KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
 class File(NamedTuple):
@@ -57,7 +57,7 @@ def look(folder: Path) -> Tree:
     for path, status in _beneath(folder):
         kind = stat.S_IFMT(status.st_mode)
         if kind not in (stat.S_IFREG, stat.S_IFDIR):
-            warnings.append(f"{path!a} is left out: it is {_KINDS.get(kind, 'a device')}")
+            warnings.append(f"{path!a} is left out: it is {KINDS.get(kind, 'a device')}")
             continue
         if not _showable(path):
             warnings.append(f"{path!a} is left out: nobody could read its name")
@@ -136,7 +136,7 @@ def _entries(at: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_re
         for n, entry in enumerate(entries):
             if n > 2 * MOST_FILES:
                 raise UnsafePath(f"it has more than {MOST_FILES:,} files")
-            if entry.name in _APART:
+            if entry.name in APART:
                 continue
             status = entry.stat(follow_symlinks=False)
             yield prefix + entry.name, status
