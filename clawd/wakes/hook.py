@@ -52,6 +52,18 @@ class Hook:
         return self.group, self.name
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds for a request's head, for its whole body, for its body's first bytes, and for what still comes after it
+    was refused; and the bytes a second that must come after the first ones."""
+
+    head: float = 10.0
+    body: float = 30.0
+    grace: float = 5.0
+    pace: int = 2048
+    drain: float = 2.0
+
+
 class Refusal(Exception):
     """A request that is not taken. `message` is for its sender, `why` for the owner where the kind does not say it;
     `after` so many seconds it may come again."""

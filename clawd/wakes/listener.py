@@ -17,7 +17,6 @@ import math
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from aiohttp import web
@@ -26,7 +25,7 @@ from yarl import URL
 
 from clawd.clock import Clock
 from clawd.wakes import signatures
-from clawd.wakes.hook import Hook, Key, Refusal
+from clawd.wakes.hook import Hook, Key, Patience, Refusal
 from clawd.wakes.signatures import Genuine
 
 log = logging.getLogger(__name__)
@@ -35,21 +34,9 @@ BODY_BYTES = 1 << 20
 CONNECTIONS, OF_A_HOOK = 64, 16  # at one time
 A_MINUTE, MINUTE_S = 60, 60.0  # requests of a hook that are proven, and of an address that are not
 ADDRESSES = 1000  # that are counted, the latest ones
-ENDING_S = 2.0  # that requests which are here may take when we stop listening
+ENDING_S = 0.5  # that requests which are here may take when we stop listening
 _PATH = re.compile(r"/hooks/([A-Za-z0-9][A-Za-z0-9_-]{0,63})/([A-Za-z0-9][A-Za-z0-9_-]{0,63})")
 _NOBODY = Hook("", "", "github", "", b"-")  # what a request is held against whose hook does not exist
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds for a request's head, for its whole body, for its body's first bytes, and for what still comes after it
-    was refused; and the bytes a second that must come after the first ones."""
-
-    head: float = 10.0
-    body: float = 30.0
-    grace: float = 5.0
-    pace: int = 2048
-    drain: float = 2.0
 
 
 class Desk(Protocol):
@@ -176,7 +163,7 @@ class Connection(web.RequestHandler):
 class Listener:
     """Listens at one address, from `open` to `close`."""
 
-    def __init__(self, desk: Desk, clock: Clock, patience: Patience = Patience()) -> None:
+    def __init__(self, desk: Desk, clock: Clock, patience: Patience) -> None:
         self._desk, self._clock, self._patience = desk, clock, patience
         self._crowd = Crowd(CONNECTIONS, lambda: self._crowded(None))
         self._of_hook: dict[Key | None, Crowd] = {}

@@ -37,7 +37,7 @@ from clawd.ledger.deliveries import Address, address_of
 from clawd.model import Part
 from clawd.tasks import Whole
 from clawd.trust import Origin
-from clawd.wakes.hook import Hook, Key, Refusal, Refusals
+from clawd.wakes.hook import Hook, Key, Patience, Refusal, Refusals
 from clawd.wakes.signatures import Genuine
 
 if TYPE_CHECKING:
@@ -74,10 +74,11 @@ class Webhooks:
         wake: Callable[[str], None],
         told: Callable[[str], None],
         trouble: Callable[[str], None],
+        patience: Patience = Patience(),
     ) -> None:
         self._home, self._config, self._ledger, self._clock = home, config, ledger, clock
         self._base, self._adopt, self._wake = base, adopt, wake
-        self._told, self._trouble = told, trouble
+        self._told, self._trouble, self._patience = told, trouble, patience
         self._refusals = Refusals(clock, trouble)
         self._listener: Listener | None = None
         self._wanted: str | None = None
@@ -146,13 +147,13 @@ class Webhooks:
         if wanted is None or self._closed:
             self._error = None
             return True
-        listener_of = await to_thread.run_sync(_import)
-        listener = listener_of(self, self._clock)
+        made = await to_thread.run_sync(_import)
+        listener = made(self, self._clock, self._patience)
         host, _, port = wanted.rpartition(":")
         try:
             self._at = await listener.open(host.strip("[]"), int(port))
-        except (OSError, OverflowError) as error:
-            why = _HELP.get(getattr(error, "errno", None) or 0) or f"{getattr(error, 'strerror', None) or error}"
+        except (OSError, UnicodeError) as error:
+            why = _HELP.get(getattr(error, "errno", None) or 0, getattr(error, "strerror", None) or "that is no address")
             self._error = why
             self._trouble(f"Webhooks cannot be listened for at {wanted}: {why}. It is tried again and again.")
             log.warning("no webhooks at %s: %s", wanted, error)
