@@ -81,6 +81,14 @@ class Reach:
         made = await self._schedules.made(group, words, {"deliver_to": to}, now=moment_of(row["received"]))
         return schedules.understood(made)
 
+    async def skills(self, group: str) -> str:
+        def say() -> str:
+            from clawd.commands import skills
+
+            return skills.said(self._home, group)
+
+        return await asyncio.to_thread(say)
+
     async def pair(self, person: str | None) -> str:
         made = await self._people.pair({"person": person})
         return f"Send {made['code']} to me in a direct message from your other account, within ten minutes."

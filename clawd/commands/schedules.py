@@ -14,13 +14,16 @@ from typing import Any, TypeVar
 from clawd.clock import Clock, rfc3339
 from clawd.config.group import Effective, GroupConfig
 from clawd.config.home import Home, group_folders
-from clawd.config.load import load_config, load_group, merged
+from clawd.config.load import load_config, load_group, machine_zone, merged
 from clawd.config.schema import Config
+from clawd.config.values import check_zone
 from clawd.errors import ClawdError, ConfigError, NotFound, UsageError
 from clawd.ledger import authored, firings
 from clawd.ledger.db import Ledger, Transaction, peek
 from clawd.ledger.groups import GroupRow
 from clawd.schedules import edits, listing, making
+from clawd.schedules.file import ScheduleFile
+from clawd.schedules.times import after, instant, iso, rule_of
 
 T = TypeVar("T")
 Params = dict[str, Any]
@@ -128,6 +131,39 @@ def _settings(home: Home, config: Config, group: str) -> Effective:
         return merged(config, load_group(home, group))
     except ConfigError:
         return merged(config, GroupConfig())
+
+
+def next_times(home: Home, expr: str, zone: str | None, start: str | None, n: int) -> Params:
+    """The next `n` times of a cron line, a span, a moment or plain words: {times[], said, error|null}, each time with
+    the offset of its zone. A home is not needed; its zone is taken where there is one and none is named."""
+    from clawd.schedules.words import expression
+
+    try:
+        zone = _zone(home, zone)
+        moment = since = datetime.now(UTC) if start is None else instant(start, zone, "--after")
+        found = expression(expr, zone, since)
+        rule = rule_of(ScheduleFile.model_validate({**found.fields, "prompt": "x"}), zone)
+        times: list[str] = []
+        while len(times) < n and (due := after(rule, moment, since=since)) is not None:
+            times.append(iso(due, zone))
+            moment = due
+        if not times:
+            raise UsageError(f"{found.said}: that is past")
+    except ClawdError as error:
+        return {"times": [], "said": None, "error": str(error)}
+    return {"times": times, "said": found.said, "error": None}
+
+
+def _zone(home: Home, zone: str | None) -> str:
+    if zone is not None:
+        try:
+            return check_zone(zone)
+        except ValueError as error:
+            raise UsageError(f"--tz: {error}") from None
+    try:
+        return load_config(home, dict(os.environ)).claw.timezone or machine_zone()
+    except NotFound:
+        return machine_zone()
 
 
 # ── in words, for chats ──
