@@ -35,10 +35,11 @@ def check_id(id: str) -> str:
 def ids(directory: Path) -> list[str]:
     """Of every file in a group's `schedules/`."""
     try:
-        names = sorted(entry.name for entry in os.scandir(directory) if entry.is_file())
+        names = [entry.name for entry in os.scandir(directory) if entry.is_file()]
     except FileNotFoundError:
         return []
-    return [stem for stem, dot, suffix in (name.rpartition(".") for name in names) if suffix == "toml" and is_id(stem)]
+    stems = (name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    return sorted(stem for stem in stems if is_id(stem))
 
 
 def is_id(stem: str) -> bool:
