@@ -34,30 +34,39 @@ class Executor:
         """Run a command for so long at most, without an input; gives its exit code, and the end of what it printed. It
         acts for `role`, as far as the work tree has not fallen. Raises SandboxUnavailable, TimeoutError."""
         await self._run(group)  # that may take longer
-        with open(os.devnull, "r+b", buffering=0) as nothing:
-            reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            os.set_blocking(writes, True)
-            tail = bytearray()
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        reads, writes = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reads, False)
+        tail = bytearray()
 
-            async def read() -> None:
-                while True:
-                    await anyio.wait_readable(reads)
-                    if not (data := os.read(reads, 64 << 10)):
-                        return
-                    tail.extend(data)
-                    del tail[:-most_bytes]
-
+        def read() -> bool:
+            """Whether there may be more at once."""
             try:
-                with anyio.fail_after(seconds):
-                    async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(read)
-                        streams = (nothing.fileno(), writes, nothing.fileno())
-                        try:
-                            code = await self.execute(group, list(argv), {}, streams, role)
-                        finally:
-                            os.close(writes)
-            finally:
-                os.close(reads)
+                data = os.read(reads, 64 << 10)
+            except BlockingIOError:
+                return False
+            tail.extend(data)
+            del tail[:-most_bytes]
+            return bool(data)
+
+        async def follow() -> None:
+            while True:
+                await anyio.wait_readable(reads)
+                if not read():
+                    return
+
+        try:
+            with anyio.fail_after(seconds):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(follow)
+                    code = await self.execute(group, list(argv), {}, (nothing, writes, nothing), role)
+                    tasks.cancel_scope.cancel()  # what it leaves behind may hold the pipe open
+            left = -(-most_bytes // (64 << 10)) + 1
+            while left and read():
+                left -= 1
+        finally:
+            for descriptor in (nothing, reads, writes):
+                os.close(descriptor)
         return code, bytes(tail)
 
     async def execute(
