@@ -146,6 +146,17 @@ def take(tx: Transaction, group: str, taken: Taken, now: str) -> None:
     _set(tx, (group, taken.id), row["generation"], **sets)
 
 
+def mark_salvaged(tx: Transaction, at: str) -> None:
+    """A damaged ledger lost what was due until then, and so may have been done: of no schedule that is new to the
+    ledger it is due again. No group has the name of this row."""
+    tx.execute(
+        "INSERT INTO schedule (grp, id, generation, sha256, stamp, since, gone) VALUES ('', 'salvage', 1, '', '', ?, ?)"
+        " ON CONFLICT DO UPDATE SET since = excluded.since",
+        at,
+        at,
+    )
+
+
 def stamp(tx: Transaction, key: Key, stamp: str) -> None:
     """The file was touched, and says what it said."""
     tx.execute("UPDATE schedule SET stamp = ? WHERE grp = ? AND id = ? AND gone IS NULL", stamp, *key)

@@ -262,6 +262,9 @@ class Clockwork:
             _advance(doing.tx, [(of, step)])
             for each in step.passed:
                 firings.pass_over(doing.tx, of, each.due, each.event, each.reason)
+            if step.over and not step.fire and step.passed:
+                first = step.passed[0]
+                doing.notice(place.to, f"The schedule {of.name} was due {due.said(first.due, zone)}: {first.reason}")
             for at in step.fire:
                 if (firing := firings.begin(doing.tx, of, at)) is None:
                     continue
