@@ -16,7 +16,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from clawd.errors import ClawdError, ConfigError, UnsafePath, UsageError
+from clawd.errors import ClawdError, ConfigError, UnsafePath
 from clawd.files import read_owned, sync_directory
 from clawd.ids import folded
 from clawd.schedules import times
@@ -25,7 +25,6 @@ from clawd.schedules.file import ID, ScheduleFile, parse_schedule
 SUFFIX = ".toml"
 DONE = "done"
 MOST = 10_000  # schedules of one group
-SHORTEST_S = 10.0
 _FRESH_NS = 50_000_000  # a file that was changed so lately may be changed again without another stamp
 
 
@@ -88,8 +87,6 @@ def read(folder: Path, id: str, zone: str, shown: str) -> Read:
 def facts_of(file: ScheduleFile, zone: str) -> dict[str, Any]:
     """What is kept of a file. Raises UsageError for a rule that is none."""
     rule = times.rule_of(file, zone)
-    if rule.every is not None and rule.every < SHORTEST_S:
-        raise UsageError(f"every: {file.every} is shorter than {SHORTEST_S:g} s")
     return {"file": file.model_dump(mode="json", exclude_defaults=True), "zone": zone, "said": times.said(rule)}
 
 

@@ -8,7 +8,7 @@ again, however the clock is set.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -20,7 +20,6 @@ from clawd.schedules.times import Rule
 ON_TIME = timedelta(seconds=60)  # what begins within that, and its jitter, is not late
 WRONG = timedelta(days=1)  # a last instant so far ahead of the clock means that the clock was wrong
 MOST = 10  # runs that are made up for at once, and that are noted as missed
-_FIRST_SPAN = timedelta(hours=1)
 
 CatchUp = Literal["once", "skip", "all"]
 
@@ -37,7 +36,6 @@ class Standing:
     catch_up: CatchUp = "once"
     within: timedelta = timedelta(hours=24)
     jitter: float = 0.0
-    until: datetime | None = None
     active: bool = True
     open: datetime | None = None
 
@@ -81,14 +79,11 @@ def decide(of: Standing, now: datetime) -> Step:
         return Step(since, last, wrong=wrong)
     rule, once = of.rule, of.rule.at is not None
     floor = _floor(rule, since, last)
-    end = now if of.until is None else min(now, of.until)
-    found, before = _newest(rule, floor, end, since)
+    found, more = times.dues(rule, floor, now, since=since, newest=2 * MOST)
     ready = [due for due in found if _instant(of, due, since) <= now]
     handled = ready[-1] if ready else last
     coming = found[len(ready)] if len(ready) < len(found) else times.after(rule, max(floor, now), since=since)
-    if coming is not None and of.until is not None and coming > of.until:
-        coming = None
-    fire, passed = _split(of, ready, before, now)
+    fire, passed = _split(of, ready, more, now)
     over = once and coming is None and handled is not None
     if over and not ready and rule.at is not None and rule.at <= (handled or now):
         # Nobody knows that it was fired, where there is no row of it.
@@ -102,21 +97,6 @@ def _floor(rule: Rule, since: datetime, last: datetime | None) -> datetime:
     if rule.at is not None:
         return last if last is not None else rule.at - timedelta(microseconds=1)
     return since if last is None else max(since, last)
-
-
-def _newest(rule: Rule, floor: datetime, end: datetime, since: datetime) -> tuple[list[datetime], str | None]:
-    """The newest instants after `floor` until `end`, and in words what else there was: after a long time nobody counts
-    each minute of it."""
-    span = _FIRST_SPAN
-    while end - span > floor:
-        found, _ = times.dues(rule, end - span, end, since=since, newest=2 * MOST)
-        if len(found) == 2 * MOST:
-            return found, f"and all before it since {said(floor, rule.zone)}"
-        span *= 8
-    if end <= floor:
-        return [], None
-    found, before = times.dues(rule, floor, end, since=since, newest=2 * MOST)
-    return found, f"and {before} before it" if before else None
 
 
 def _instant(of: Standing, due: datetime, since: datetime) -> datetime:
@@ -133,7 +113,7 @@ def _is_late(due: datetime, now: datetime, jitter: float) -> bool:
 
 
 def _split(
-    of: Standing, ready: list[datetime], before: str | None, now: datetime
+    of: Standing, ready: list[datetime], more: int, now: datetime
 ) -> tuple[tuple[datetime, ...], tuple[PassOver, ...]]:
     """Of what is due which is fired, and why the rest is not."""
     if not ready:
@@ -143,7 +123,8 @@ def _split(
     wanted = [due for due in ready if due not in late or (now - due <= of.within and of.catch_up != "skip")]
     chosen = wanted[-MOST:] if of.catch_up == "all" else wanted[-1:]
     missed = [due for due in ready if due not in chosen]
-    passed = []
+    passed, left = [], max(0, len(missed) - MOST) + more
+    before = f", and {'more than ' if more >= times.MANY else ''}{left} before it" if left else ""
     for n, due in enumerate(missed[-MOST:]):
         if now - due > of.within:
             why = "nothing could run then, and it is too long ago (catch_up_within)"
@@ -151,9 +132,7 @@ def _split(
             why = "nothing could run then, and it is not made up for (catch_up)"
         else:
             why = f"nothing could run then; the run of {said(chosen[-1], zone)} stands for it"
-        left = len(missed) - MOST
-        more = before if left <= 0 else f"and {left} before it" if before is None else f"and {left} before it, {before}"
-        passed.append(PassOver(due, "miss", f"{why}, {more}" if n == 0 and more else why))
+        passed.append(PassOver(due, "miss", why if n else why + before))
     if of.open is not None and chosen and not (of.catch_up == "all" and late):
         why = f"the run of {said(of.open, zone)} is not over"
         return (), (*passed, *(PassOver(due, "skip", why) for due in chosen))
@@ -179,11 +158,7 @@ def said(moment: datetime, zone: str) -> str:
 def standing(of: Schedule, file: ScheduleFile) -> Standing:
     """A schedule of the ledger whose file says this."""
     assert of.facts is not None
-    rule = times.rule_of(file, of.facts["zone"])
-    until = datetime.fromisoformat(file.until) if file.until is not None else None
-    if until is not None and until.tzinfo is None:
-        until = until.replace(tzinfo=ZoneInfo(rule.zone))
     return Standing(
-        of.name, rule, of.since, of.last_due, file.catch_up, window(file), seconds_of(file.jitter),
-        until and until.astimezone(UTC), file.enabled and of.paused is None, of.open,
+        of.name, times.rule_of(file, of.facts["zone"]), of.since, of.last_due, file.catch_up, window(file),
+        seconds_of(file.jitter), file.enabled and of.paused is None, of.open,
     )  # fmt: skip
