@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from typing import Any
 
 from clawd.config.home import Home
-from clawd.errors import ClawdError, UsageError
+from clawd.config.load import load_config, machine_zone
+from clawd.config.values import check_zone
+from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.schedules.file import ScheduleFile
 from clawd.schedules.times import after, instant, rule_of
 from clawd.schedules.words import expression
