@@ -66,6 +66,7 @@ from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
@@ -219,6 +220,20 @@ class Rooms:
             self.gate.gateway,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
+        self.clockwork = Clockwork(
+            home,
+            ledger,
+            clock,
+            tasks,
+            signals,
+            self.config,
+            self.owner,
+            base=self.bindings.base,
+            wake=self.dispatcher.wake,
+            deliver=self.outbox.wake,
+            limits=self.channels.limits_of,
+            output=self.executor.output,
+        )
         self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
