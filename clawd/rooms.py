@@ -197,7 +197,7 @@ class Rooms:
                 limits=self.channels.limits,
                 deliver=self.outbox.wake,
                 raised=self.dispatcher.spending.look,
-                scheduled=lambda group: None,
+                scheduled=lambda group: self.clockwork.look(group),
             ),
             self.owner,
             limits=self.channels.limits_of,
@@ -242,7 +242,7 @@ class Rooms:
         self.speakers = PeopleOperations(
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
-        self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group)
+        self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group, self.clockwork)
         self.reach = Reach(
             home,
             self.config,

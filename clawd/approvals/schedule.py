@@ -16,10 +16,11 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.errors import ClawdError
 from clawd.ledger import authored, firings, groups
 from clawd.ledger.db import Transaction
-from clawd.schedules import edits
+from clawd.schedules import edits, store
 from clawd.schedules.file import ScheduleFile, parse_schedule
 from clawd.schedules.listing import local, locals_, proposed
 from clawd.schedules.making import MOST, body, coming
+from clawd.schedules.spoken import spoken
 from clawd.schedules.times import rule_of, said
 from clawd.trust import Role
 
@@ -59,7 +60,7 @@ class Schedule(Kind):
         return Words(title, self._lines(tx, effect), f"Its file, schedules/{effect.id}.toml:", effect.text)
 
     def _lines(self, tx: Transaction, effect: Change) -> list[str]:
-        acts = authored.acts(tx, "schedule", effect.group, effect.sha256)
+        acts, _ = authored.voice(tx, "schedule", effect.group, effect.sha256)
         whom = "you" if acts.role is Role.OWNER else f"nobody above {acts.role}"
         lines = [f"It acts for {whom}, and is trusted at {acts.taint:g}, for as long as it is there."]
         try:
@@ -68,7 +69,7 @@ class Schedule(Kind):
         except ClawdError as error:
             return [*lines, f"As it is it does nothing: {error.message}."]
         dues = locals_(coming(rule, self._clock.now(), self._clock.now()), rule.zone)
-        lines.insert(0, f"It is due: {said(rule)} ({rule.zone}); next: {dues or 'never'}.")
+        lines.insert(0, f"It is due {spoken(rule)}: {said(rule)}; next: {dues or 'never'}.")
         if rule.until is not None:
             lines.append(f"It ends on {local(rule.until, rule.zone)}.")
         if file.deliver_to:
@@ -94,7 +95,7 @@ class Schedule(Kind):
         if groups.find(tx, effect.group) is None:
             return f"there is no group {effect.group}"
         others = [each for each in proposed(tx, effect.group) if each["sha256"] != effect.sha256]
-        if len(others) + len(edits.ids(self._home.group(effect.group).schedules)) >= MOST:
+        if len(others) + len(store.stamps(self._home.group(effect.group).schedules)) >= MOST:
             return f"the group has {MOST} schedules, with those that are proposed, and an agent may not add to them"
         return self._unheard(tx, effect.group, parse_schedule(effect.text, "the schedule"))
 
@@ -102,9 +103,8 @@ class Schedule(Kind):
         """Why its answers cannot go where it says."""
         if file.deliver_to is None:
             return None
-        bindings = load_group(self._home, group).bindings
-        if file.deliver_to not in bindings:
-            return f"{file.deliver_to} is no binding of the group; it has {', '.join(bindings) or 'none'}"
+        if (why := edits.unheard(file, group, load_group(self._home, group).bindings)) is not None:
+            return why
         return f"the owner has not said yes to {file.deliver_to} yet" if is_barred(tx, group, file.deliver_to) else None
 
     def edit(self, effect: Change) -> None:

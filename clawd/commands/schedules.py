@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.group import Effective, GroupConfig
@@ -24,6 +24,9 @@ from clawd.ledger.groups import GroupRow
 from clawd.schedules import edits, listing, making
 from clawd.schedules.file import ScheduleFile
 from clawd.schedules.times import after, instant, iso, rule_of
+
+if TYPE_CHECKING:
+    from clawd.wakes.clockwork import Clockwork
 
 T = TypeVar("T")
 Params = dict[str, Any]
@@ -182,15 +185,14 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> str:
 def understood(made: Mapping[str, Any]) -> str:
     """What was made, as it is repeated to whoever asked."""
     dues = listing.locals_(map(datetime.fromisoformat, made["next"]), made["tz"])
-    return f"{made['id']}: {made['understood']} ({made['tz']}); next: {dues}."
+    return f"{made['id']}: {made['understood']}; next: {dues}."
 
 
 # ── changing ──
 
 
 class ScheduleOperations:
-    """`adopt` gives a group, made on first use. In the daemon `look` is told of a group whose schedules have changed,
-    and `run_now` has one run."""
+    """`adopt` gives a group, made on first use. With a clockwork: in the daemon."""
 
     def __init__(
         self,
@@ -198,11 +200,10 @@ class ScheduleOperations:
         ledger: Ledger,
         clock: Clock,
         adopt: Callable[[str], Awaitable[GroupRow]],
-        look: Callable[[str], None] = lambda group: None,
-        run_now: Callable[[str, str], Awaitable[Params]] | None = None,
+        clockwork: Clockwork | None = None,
     ) -> None:
         self._home, self._ledger, self._clock, self._adopt = home, ledger, clock, adopt
-        self._look, self._run_now = look, run_now
+        self._clockwork = clockwork
 
     def table(self) -> dict[str, Callable[[Params], Awaitable[Any]]]:
         return {name: partial(operation, self) for name, operation in OPERATIONS.items()}
@@ -219,15 +220,14 @@ class ScheduleOperations:
         UsageError."""
         row, now = await self._adopt(group), now or self._clock.now()
         result = await asyncio.to_thread(self._written, row.folder, when, more, id, now)
-        self._look(row.name)
+        await self._renew(row.name)
         return result
 
     def _written(self, group: str, when: str, more: Mapping[str, Any], id: str, now: datetime) -> Params:
         settings = merged(load_config(self._home, dict(os.environ)), load_group(self._home, group))
         draft, directory = making.drafted(when, more, settings.timezone, now), self._home.group(group).schedules
-        if (to := draft.file.deliver_to) is not None and to not in settings.group.bindings:
-            there = ", ".join(settings.group.bindings) or "none"
-            raise UsageError(f"deliver_to: {to} is no binding of the group {group}; it has {there}")
+        if (why := edits.unheard(draft.file, group, settings.group.bindings)) is not None:
+            raise UsageError(why)
         text = making.written(draft.fields)
         id = id or making.free(draft.id, lambda each: edits.read(directory, each) in (None, text))
         edits.put(directory, id, text)
@@ -257,29 +257,40 @@ class ScheduleOperations:
         known = (edits.digest(before), edits.digest(after))
         await self._ledger.do(lambda tx: authored.carry(tx, "schedule", group, *known, rfc3339(now)))
         await asyncio.to_thread(edits.switch, directory, id, before, on)
-        if on:
-            await self._ledger.do(lambda tx: firings.find(tx, (group, id)) and firings.resume(tx, (group, id), now))
-        self._look(group)
+        await self._renew(group)
+        if on and await self._ledger.do(lambda tx: firings.find(tx, (group, id)) is not None):
+            if self._clockwork is not None:
+                await self._clockwork.resume(group, id)
+            else:
+                await self._ledger.do(lambda tx: firings.resume(tx, (group, id), now))
         return {"id": f"{group}/{id}", "group": group, "enabled": on}
 
     async def remove(self, params: Params) -> Params:
         """{id, group, kept}: where its file is now."""
         group, id = await self._place(params)
         kept: Path = await asyncio.to_thread(edits.retire, self._home.group(group).schedules, id)
-        self._look(group)
+        await self._renew(group)
         return {"id": f"{group}/{id}", "group": group, "kept": str(kept)}
 
     async def run(self, params: Params) -> Params:
-        if self._run_now is None:
+        """{id, due}. Raises UsageError while its last run is not over."""
+        if self._clockwork is None:
             raise ClawdError("a schedule is run by the daemon, and none runs", hint="clawd run")
-        return await self._run_now(*await self._place(params))
+        group, id = await self._place(params)
+        await self._renew(group)
+        return await self._clockwork.run_now(group, id)
+
+    async def _renew(self, group: str) -> None:
+        """What the files say is in force."""
+        if self._clockwork is not None:
+            await self._clockwork.renew(group)
 
     async def _place(self, params: Params) -> Place:
         """Raises NotFound, also for what is only proposed."""
         named, group = str(params.get("id") or ""), params.get("group")
         proposed = await self._ledger.do(_proposed)
         where, id = await asyncio.to_thread(place, self._home, named, group, proposed)
-        if (where, id) in proposed and id not in edits.ids(self._home.group(where).schedules):
+        if (where, id) in proposed and edits.read(self._home.group(where).schedules, id) is None:
             raise NotFound(f"{where}/{id} is only proposed", hint="clawd approvals list")
         return where, id
 

@@ -7,14 +7,14 @@ import hashlib
 import os
 import re
 import secrets
-from itertools import count
+from collections.abc import Sequence
 from pathlib import Path
 
 from clawd.errors import ClawdError, ConfigError, NotFound, UsageError
 from clawd.files import read_beneath, sync_directory, write_atomic
-from clawd.schedules.file import ID, parse_schedule
+from clawd.schedules import store
+from clawd.schedules.file import ID, ScheduleFile, parse_schedule
 
-DONE = "done"
 _LIMIT = 1 << 20  # bytes of a file
 
 
@@ -30,16 +30,6 @@ def check_id(id: str) -> str:
             hint="1 to 64 letters, digits, - and _, beginning with a letter or digit",
         )
     return id
-
-
-def ids(directory: Path) -> list[str]:
-    """Of every file in a group's `schedules/`."""
-    try:
-        names = [entry.name for entry in os.scandir(directory) if entry.is_file()]
-    except FileNotFoundError:
-        return []
-    stems = (name.removesuffix(".toml") for name in names if name.endswith(".toml"))
-    return sorted(stem for stem in stems if is_id(stem))
 
 
 def is_id(stem: str) -> bool:
@@ -72,6 +62,13 @@ def put(directory: Path, id: str, text: str) -> None:
     sync_directory(directory)
 
 
+def unheard(file: ScheduleFile, group: str, bindings: Sequence[str]) -> str | None:
+    """Why its answers cannot go where it says."""
+    if file.deliver_to in (None, f"terminal:{group}", *bindings):
+        return None
+    return f"deliver_to: {file.deliver_to} is no binding of the group {group}; it has {', '.join(bindings) or 'none'}"
+
+
 def switched(text: str, on: bool, name: str = "the schedule") -> str:
     """The same file, in force or not. Raises ConfigError for one that is not valid."""
     import tomlkit
@@ -98,22 +95,9 @@ def switch(directory: Path, id: str, before: str, on: bool) -> None:
 def retire(directory: Path, id: str) -> Path:
     """Keep the file in `done/`, under the first number that is free, and take it away; gives where it is. Raises
     NotFound."""
-    kept = directory / DONE
-    kept.mkdir(mode=0o700, exist_ok=True)
-    source = directory / f"{check_id(id)}.toml"
-    for n in count(1):
-        target = kept / (f"{id}.toml" if n == 1 else f"{id}-{n}.toml")
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except FileExistsError:
-            continue
-        except FileNotFoundError:
-            raise _gone(id) from None
-        break
-    source.unlink()
-    sync_directory(kept)
-    sync_directory(directory)
-    return target
+    if (name := store.finish(directory, check_id(id))) is None:
+        raise _gone(id)
+    return directory / store.DONE / f"{name}{store.SUFFIX}"
 
 
 def _gone(id: str) -> NotFound:

@@ -19,7 +19,7 @@ from clawd.schedules.times import Rule
 
 LASTS = timedelta(days=180)  # what an agent makes without an end
 MOST = 50  # schedules of a group to which an agent may add
-_REMINDER = re.compile(r"\s*(please\s+)?remind\s+me\b", re.IGNORECASE)
+_REMINDER = re.compile(r"\W*(\w+\W+){0,3}?(remind\s+(me|us)|erinnere?\s+(mich|uns))\b", re.IGNORECASE)
 _ID_LENGTH = 40
 
 

@@ -27,7 +27,7 @@ from clawd.model import Incoming
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
 from clawd.people.roster import LiveRoster
-from clawd.schedules import edits
+from clawd.schedules import edits, store
 from clawd.tasks import Tasks
 from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
@@ -230,7 +230,7 @@ class World:
             }
 
         directory = self.home.group("main").schedules
-        files = {id: edits.read(directory, id) for id in edits.ids(directory)}
+        files = {id: edits.read(directory, id) for id in sorted(store.stamps(directory))}
         bound = self.bindings.read().claims
         return {**self.ledger.tx(look), "people": self.home.people_file.read_text(), "bound": bound, "files": files}
 

@@ -67,7 +67,8 @@ WORDS = {
     "budget": ["may I use $2.00 more today in the group main?"],
     "schedule": [
         "may I take up the schedule stretch of the group main?",
-        "It is due: 0 9 * * mon-fri (",
+        "It is due every weekday at 09:00 (",
+        "): 0 9 * * mon-fri; next: Wed",
         "next: Wed 2026-12-02 09:00, Thu 2026-12-03 09:00, Fri 2026-12-04 09:00.",
         "It ends on Sun 2027-05-30 09:00.",
         "Its answers go to telegram:-100.",

@@ -47,7 +47,7 @@ async def test_an_agent_may_not_fill_a_group(world: World) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"text": STRETCH.replace("-100", "-7")}, "telegram:-7 is no binding of the group; it has terminal:main"),
+        ({"text": STRETCH.replace("-100", "-7")}, "telegram:-7 is no binding of the group main; it has terminal:main"),
         ({"id": "mine"}, "there is a schedule mine already"),
         ({"action": "pause", "id": "mine"}, "the schedule mine was changed"),
         ({"action": "remove", "id": "other"}, "there is no schedule other"),

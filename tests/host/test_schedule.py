@@ -20,7 +20,7 @@ from clawd.host.tools import ToolContext, schedule
 from clawd.ledger import authored, effects, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.model import Authority, Lease
-from clawd.schedules import edits
+from clawd.schedules import edits, store
 from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
 
@@ -91,7 +91,7 @@ async def test_the_owners_turn_makes_it_and_says_what_was_understood(bench: Benc
     assert told == {
         "done": "schedule say-good-morning",
         "id": "say-good-morning",
-        "understood": "every weekday at 9 (Europe/Berlin)",
+        "understood": "every weekday at 09:00 (Europe/Berlin)",
         "next": ["Wed 2026-12-02 09:00", "Thu 2026-12-03 09:00", "Fri 2026-12-04 09:00"],
         "until": "Sun 2027-05-30 11:00",
     }
@@ -116,7 +116,7 @@ async def test_any_other_turn_proposes_it_and_it_acts_as_that_turn(bench: Bench,
     assert told["waits"].startswith("schedule mine: not done yet: ") and "the owner is asked" in told["waits"]
     assert told["id"] == "mine" and len(told["next"]) == 3 and "until" not in told
     [effect] = bench.asked
-    assert bench.acts(effect["text"]) == acts and not bench.done and edits.ids(bench.directory) == []
+    assert bench.acts(effect["text"]) == acts and not bench.done and list(store.stamps(bench.directory)) == []
     assert f"which acts for {acts.role}, and is trusted at {acts.taint:g}." in effect["text"]
     bench.state = "denied"
     with pytest.raises(UsageError, match="the owner said no to it"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawdError, ConfigError, NotFound, UsageError
-from clawd.schedules import edits
+from clawd.schedules import edits, store
 
 TEXT = '# mine\nschema = 1\ncron = "0 9 * * *" # early\nprompt = "x"\n[budget]\nusd = 1\n'
 
@@ -18,7 +18,7 @@ def plain(text: str) -> list[str]:
 
 def test_a_new_file_is_put_once_and_never_over_another(tmp_path: Path) -> None:
     directory = tmp_path / "schedules"
-    assert edits.ids(directory) == [] and edits.read(directory, "a") is None
+    assert sorted(store.stamps(directory)) == [] and edits.read(directory, "a") is None
     for _ in range(2):
         edits.put(directory, "a", TEXT)
     with pytest.raises(UsageError, match="something else"):
@@ -27,7 +27,7 @@ def test_a_new_file_is_put_once_and_never_over_another(tmp_path: Path) -> None:
     (directory / ".hidden.toml").touch()
     (directory / "note.txt").touch()
     (directory / "done").mkdir()
-    assert edits.ids(directory) == ["a", "b"] and edits.read(directory, "a") == TEXT
+    assert sorted(store.stamps(directory)) == ["a", "b"] and edits.read(directory, "a") == TEXT
     with pytest.raises(ClawdError):
         edits.read(directory, "b")
     (directory / "c.toml").write_bytes(b"\xff")
@@ -65,6 +65,6 @@ def test_what_is_removed_is_kept_under_a_number(tmp_path: Path) -> None:
     for n in (1, 2):
         edits.put(tmp_path, "a", TEXT + "#" * n)
         assert edits.retire(tmp_path, "a") == tmp_path / "done" / ("a.toml" if n == 1 else "a-2.toml")
-    assert (tmp_path / "done" / "a-2.toml").read_text() == TEXT + "##" and edits.ids(tmp_path) == []
+    assert (tmp_path / "done" / "a-2.toml").read_text() == TEXT + "##" and list(store.stamps(tmp_path)) == []
     with pytest.raises(NotFound):
         edits.retire(tmp_path, "a")

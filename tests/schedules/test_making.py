@@ -45,7 +45,7 @@ def test_what_is_said_is_understood(when: str, more: Any, keys: Any, id: str, fi
     ("when", "more", "why"),
     [
         ("every weekday at 9", {}, "say what is to be done"),
-        ("purple", {"prompt": "x"}, "purple"),
+        ("purple", {"prompt": "x"}, "no time that is surely understood"),
         ("at 2026-11-01T09:00", {"prompt": "x"}, "past"),
         ("every 20m", {"prompt": "x", "until": "2026-11-27T12:01"}, "past"),
         ("every 20m", {"prompt": "x", "skill": "y"}, "a prompt or a skill"),

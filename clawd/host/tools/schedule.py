@@ -17,7 +17,7 @@ from clawd.ledger import authored, turns
 from clawd.ledger.db import peek
 from clawd.ledger.deliveries import Address, binding_of
 from clawd.model import Authority
-from clawd.schedules import edits, listing, making
+from clawd.schedules import edits, listing, making, store
 from clawd.trust import Role, at_least
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _adding(context: ToolContext, arguments: Arguments) -> Act:
         text = making.written(fields)
         open_ = {each["id"]: making.body(each["text"]) for each in listing.proposed(tx, group)}
         known = [id for id, proposed in open_.items() if proposed == text]  # it was proposed by an earlier turn
-        there = {*edits.ids(_directory(context)), *open_}
+        there = {*store.stamps(_directory(context)), *open_}
         id = name or next(iter(known), "") or making.free(draft.id, lambda each: each not in there)
         trust = f", and is trusted at {row['taint']:g}" if row["taint"] < 1 else ""
         head = f"Made by the agent in turn {row['id']}, which acts for {row['authority']}{trust}."
@@ -92,9 +92,8 @@ def _adding(context: ToolContext, arguments: Arguments) -> Act:
         effect = {"group": group, "id": id, "action": "add", "text": text, "sha256": sha256}
         told = context.change(tx, "schedule", effect, f"schedule {id}")
         ends = {"until": listing.local(draft.until, draft.zone)} if draft.until is not None else {}
-        understood = f"{draft.said} ({draft.zone})"
         dues = [listing.local(due, draft.zone) for due in draft.next]
-        return {**told, "id": id, "understood": understood, "next": dues, **ends}
+        return {**told, "id": id, "understood": draft.said, "next": dues, **ends}
 
     return add
 
