@@ -120,7 +120,7 @@ def _changing(context: ToolContext, arguments: Arguments) -> Act:
 
 
 def _is_own(acts: Authority | None, turn: Row) -> bool:
-    """Whether an agent made it with no more rights than the turn has: then that can take it away again."""
+    """Whether an agent made it, and it has no more rights than the turn has: then that can take it away again."""
     return acts is not None and at_least(Role(turn["authority"]), acts.role) and turn["taint"] >= acts.taint
 
 
