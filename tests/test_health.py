@@ -217,7 +217,12 @@ def test_what_is_wrong_with_skills_is_named(home: Home) -> None:
     (folder / "link").symlink_to("/etc/passwd")
     (folder / "closed.md").touch(mode=0o200)
     said = {message for level, message in told(home, "skills") if level == "warn"}
-    for words in (".vscode/tasks.json", "may be secrets", "'link' is left out: it is a link", "'closed.md' is left out"):
+    for words in (
+        ".vscode/tasks.json",
+        "may be secrets",
+        "'link' is left out: it is a link",
+        "'closed.md' is left out",
+    ):
         assert any(words in each for each in said), words
     file.write_text("no frontmatter")
     assert any(f"{folder} is not used: SKILL.md does not begin" in message for _, message in told(home, "skills"))

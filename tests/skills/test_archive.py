@@ -251,3 +251,25 @@ def test_no_name_leads_out_of_a_skill(tmp_path: Path, names: list[str]) -> None:
     with suppress(ClawdError):
         add(archive, root, shared=True, force=True)
     assert within(tmp_path) == ["any.zip", "skills"] and set(within(root)) <= {"digest", ".old"}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    suffix=st.sampled_from([".zip", ".tar", ".tgz"]),
+    flips=st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), min_size=1, max_size=4),
+    cut=st.integers(0, 1 << 10),
+)
+def test_nothing_but_a_sentence_comes_of_a_damaged_archive(
+    tmp_path: Path, suffix: str, flips: list[tuple[int, int]], cut: int
+) -> None:
+    archive = tmp_path / f"any{suffix}"
+    if suffix == ".zip":
+        zipped(archive, ("x", b"y" * 99))
+    else:
+        tarred(archive, (member("digest/x"), b"y" * 99), mode="w" if suffix == ".tar" else "w:gz")
+    data = bytearray(archive.read_bytes())
+    for at, value in flips:
+        data[at % len(data)] = value
+    archive.write_bytes(data[: len(data) - cut % 8])
+    with suppress(ClawdError):
+        add(archive, tmp_path / "skills", shared=True, force=True)
