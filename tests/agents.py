@@ -1,8 +1,9 @@
 """What others published and tests use for real, command lines and skills: fetched once into `.cache/agents` by the
-names of their packages, from whatever registry this machine's npm uses. None of it is ever part of the repository. Before the
-tests, `python -m tests.agents` fetches it.
+names of their packages, from whatever registry this machine's npm uses. None of it is ever part of the repository.
+Before the tests, `python -m tests.agents` fetches it.
 
-A program lies alone in its directory, which sandboxes are shown read-only."""
+A program lies alone in its directory, which sandboxes are shown read-only.
+"""
 
 from __future__ import annotations
 
