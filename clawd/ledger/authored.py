@@ -26,8 +26,13 @@ def note(tx: Transaction, kind: Kind, group: str, name: str, sha256: str, turn: 
 
 def acts(tx: Transaction, kind: Kind, group: str, sha256: str) -> Authority:
     """For whom what has this content acts, and how far it is trusted."""
+    return of_agent(tx, kind, group, sha256) or OWNER
+
+
+def of_agent(tx: Transaction, kind: Kind, group: str, sha256: str) -> Authority | None:
+    """The same; None for what no agent wrote."""
     row = tx.one("SELECT * FROM authored WHERE kind = ? AND grp = ? AND sha256 = ?", kind, group, sha256)
-    return Authority(Role(row["authority"]), row["taint"]) if row else OWNER
+    return Authority(Role(row["authority"]), row["taint"]) if row else None
 
 
 def carry(tx: Transaction, kind: Kind, group: str, before: str, after: str, now: str) -> None:
