@@ -82,7 +82,6 @@ class Watching:
             row = await self._ledger.insist(lambda tx: seen.begin(tx, self.rule))
             self._state = json.loads(row["roots"])
             self._changed()  # what waited to be told when an earlier life ended
-            await self._find()
             while not self._ending:
                 self._news = anyio.Event()
                 try:
@@ -100,7 +99,7 @@ class Watching:
 
     async def _pass(self) -> float:
         """Look and tell what is due. Gives seconds until there is more to do."""
-        if self._dirty:
+        if self._dirty or not self._roots:
             await self._find()
             dirty, self._dirty = self._dirty, {}
             for key, paths in dirty.items():
