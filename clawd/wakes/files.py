@@ -26,7 +26,7 @@ from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address, address_of
 from clawd.locks import KeyedLocks
 from clawd.tasks import Tasks
-from clawd.wakes.roots import Judge
+from clawd.wakes.folders import Judge
 from clawd.wakes.settling import rule_id
 from clawd.wakes.watching import Watching
 

@@ -1,123 +1,148 @@
-"""Where the folders are that a `[[watch]]` rule names: of its group's own, or of what the mount allowlist lets it have.
-A verdict is of this moment, and nothing is seen through a watch that a mount would not show."""
+"""What is watched: roots, and which directories of theirs the kernel can tell us of."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+import stat
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from clawd.config.group import Mount
-from clawd.config.home import GroupHome
-from clawd.errors import ClawdError, UnsafePath, UsageError
-from clawd.files import directory_beneath
-from clawd.sandbox.mounts import AT, Verdict
-from clawd.trust import TRUST, Origin
+from clawd.files import directories_beneath
 
-OURS = ("sessions", "state", "logs", "schedules", "skills")
-_LOOSE = TRUST[Origin.DOCUMENT]
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+log = logging.getLogger(__name__)
 
-Judge = Callable[[str, bool, str], Verdict]
+MOST = 50_000  # directories of one root
+_FAR = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "ncpfs"})
+
+Hit = Callable[[frozenset[str]], None]
 
 
-@dataclass(frozen=True, slots=True)
+class TooMany(Exception):
+    """A root has more directories than are watched."""
+
+
+@dataclass(slots=True, eq=False)
 class Root:
-    """A watched folder: `key` is how it is called (`work/notes`, `/mnt/docs`), `base` the directory that it lies in,
-    without links, by its `identity` where that was checked. `trust` is that of what stands in it, None for the work
-    tree's own; `writable`: the group's sandbox can write there. `problem` is why it is not looked at."""
+    """A directory whose changes are told to `hit`, as `Watcher.watch` says."""
 
-    key: str
-    base: Path
-    beneath: str = ""
-    identity: tuple[int, int] | None = None
-    trust: float | None = 1.0
-    writable: bool = False
-    problem: str = ""
+    name: str
+    path: str
+    hit: Hit
+    deep: bool
+    skip: Callable[[str], bool]
+    identity: tuple[int, int] | None = None  # of the directory that is watched
+    size: int = 0  # directories
+    polled: set[str] = field(default_factory=set)  # relative paths of what is told by the clock
+    undecodable: set[str] = field(default_factory=set)  # those that hold a name that is not UTF-8
+    limited: bool = False  # polled since the system gives no more watches
 
-    @property
-    def path(self) -> Path:
-        return self.base / self.beneath
+    def wants(self, relative: str) -> bool:
+        """Whether a path is one to tell of."""
+        at = relative.find("/")
+        if at >= 0 and not self.deep:
+            return False
+        while at >= 0:
+            if self.skip(relative[:at]):
+                return False
+            at = relative.find("/", at + 1)
+        return not (relative and self.skip(relative))
 
-    def open(self) -> int:
-        """A descriptor; the caller closes it. Raises UnsafePath, OSError."""
-        base = os.open(self.base, _DIRECTORY)
-        try:
-            status = os.fstat(base)
-            if self.identity not in (None, (status.st_dev, status.st_ino)):
-                raise UnsafePath("it was exchanged while it was looked at")
-            return directory_beneath(base, self.beneath)
-        finally:
-            os.close(base)
+    def directories(self, relative: str, far: Mapping[int, str]) -> set[str]:
+        """Look for the directories at and beneath a path of it; gives those that can be watched, the others are polled.
+        Raises TooMany. In a thread."""
+        self.polled = {each for each in self.polled if not within(each, relative)}
+        if not relative:
+            self.limited, self.size, self.identity = False, 0, identity(self.path)
+        found: set[str] = set()
 
+        def skip(below: str) -> bool:
+            path = _joined(relative, below)
+            return _parent(path) in self.polled or self.skip(path)
 
-def named(path: str) -> tuple[str, str]:
-    """What a rule's path means: ("own", "work/notes"), ("mount", "docs/sub") or ("host", "/srv/docs"). Raises
-    UsageError for what cannot be watched."""
-    plain = PurePosixPath(path)
-    if ".." in plain.parts or not path.isprintable():
-        raise UsageError("a watched path has no .. and nothing that does not show in it")
-    if plain.is_relative_to(AT):
-        if plain == PurePosixPath(AT):
-            raise UsageError(f"name one of the mounts: {AT}/NAME")
-        return "mount", str(plain.relative_to(AT))
-    if plain.is_absolute() or path.startswith("~/"):
-        return "host", str(plain)
-    if not plain.parts:
-        raise UsageError("name a folder of the group, like work")
-    if (top := plain.parts[0]) in OURS or top.startswith("."):
-        raise UsageError(f"{top} is clawd's own: a watch there would see what clawd itself writes")
-    return "own", str(plain)
-
-
-def roots(
-    group: str, folder: GroupHome, paths: Sequence[str], mounts: Callable[[], Sequence[Mount]], judge: Judge
-) -> list[Root]:
-    """Each once, without those that lie in another. `judge` decides about a mount of the group's, raises ClawdError."""
-    found: dict[str, Root] = {}
-    for path in dict.fromkeys(paths):
-        root = _root(group, folder, path, mounts, judge)
-        found.setdefault(root.key, root)
-    keys = [PurePosixPath(key) for key in found]
-    return [
-        root
-        for key, root in zip(keys, found.values(), strict=True)
-        if not any(key != other and key.is_relative_to(other) for other in keys)
-    ]
+        for below, status in directories_beneath(Path(_joined(self.path, relative)), skip):
+            path = _joined(relative, below)
+            if status.st_dev in far or path in self.undecodable or not _is_text(_joined(self.path, path)):
+                self.polled.add(path)
+                if status.st_dev in far:
+                    log.info("%s: %r is %s, and polled", self.name, path, far[status.st_dev])
+            else:
+                found.add(_joined(self.path, path))
+            if not self.deep:
+                break
+            if self.size + len(found) > MOST:
+                raise TooMany(f"it has more than {MOST} directories")
+        self.size += len(found)
+        return found
 
 
-def _root(group: str, folder: GroupHome, path: str, mounts: Callable[[], Sequence[Mount]], judge: Judge) -> Root:
+Place = tuple[Root, str]  # a path of it, relative; "" is all of it
+
+
+def within(path: str, top: str) -> bool:
+    """Of relative paths: whether one is the other, or beneath it."""
+    return not top or path == top or path.startswith(f"{top}/")
+
+
+def outermost(places: Set[Place]) -> set[Place]:
+    """Those that lie in no other of them."""
+    grouped = by_root(places)
+    return {(root, at) for root, at in places if not at or not lies_in(_parent(at), grouped[root])}
+
+
+def by_root(places: Iterable[Place]) -> dict[Root, set[str]]:
+    paths: dict[Root, set[str]] = defaultdict(set)
+    for root, relative in places:
+        paths[root].add(relative)
+    return paths
+
+
+def lies_in(path: str, tops: Set[str]) -> bool:
+    """Whether a path is one of those, or beneath one."""
+    while path and path not in tops:
+        path = _parent(path)
+    return path in tops
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _joined(top: str, below: str) -> str:
+    return f"{top}/{below}" if top and below else top or below
+
+
+def _is_text(path: str) -> bool:
     try:
-        kind, where = named(path)
-        if kind != "own":
-            return next(_lent(group, kind, where, mounts(), judge))
-    except StopIteration:
-        why = "it is no mount of the group: add it to [[mounts]] in its group.toml, and to the mount allowlist"
-        return Root(path, folder.root, problem=why)
-    except ClawdError as error:
-        return Root(path, folder.root, problem=str(error))
-    top = where.partition("/")[0]
-    loose = top == folder.inbox.name or top.startswith(f"{folder.work.name}.")
-    own = top == folder.work.name
-    return Root(where, folder.root, where, None, None if own else _LOOSE if loose else 1.0, own)
+        return bool(path.encode())
+    except UnicodeEncodeError:
+        return False
 
 
-def _lent(group: str, kind: str, where: str, mounts: Sequence[Mount], judge: Judge) -> Iterator[Root]:
-    """The mount that a path lies in. Raises ClawdError."""
-    for mount in mounts:
-        if kind == "mount" and PurePosixPath(where).parts[0] != mount.name:
-            continue
-        verdict = judge(mount.path, mount.mode == "rw", group)
-        if kind == "mount":
-            inner = PurePosixPath(*PurePosixPath(where).parts[1:])
-        else:
-            tops = [top for top in (mount.path, verdict.real) if PurePosixPath(where).is_relative_to(top)]
-            if not tops:
-                continue
-            inner = PurePosixPath(where).relative_to(tops[0])
-        key = str(PurePosixPath(AT, mount.name, inner))
-        if not verdict.allow or verdict.found is None:
-            raise UsageError(f"the mount {mount.name} is not shown: {verdict.reason}", hint=verdict.hint)
-        beneath = "" if str(inner) == "." else str(inner)
-        yield Root(key, verdict.found.real, beneath, verdict.found.own, verdict.trust, verdict.writable)
+def is_directory(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
+
+
+def far_devices() -> dict[int, str]:
+    """Devices whose files others change behind the kernel's back, with the kind of their file system."""
+    far = {}
+    for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
+        fields, _, system = line.partition(" - ")
+        kind = system.split(" ", 1)[0]
+        if kind in _FAR or kind.startswith("fuse"):
+            major, _, minor = fields.split(" ")[2].partition(":")
+            far[os.makedev(int(major), int(minor))] = kind
+    return far

@@ -31,7 +31,7 @@ from clawd.ledger.seen import Known, Stat
 from clawd.model import Authority
 from clawd.trust import TRUST, Origin
 from clawd.wakes import tree
-from clawd.wakes.roots import Root, roots
+from clawd.wakes.folders import Root, roots
 from clawd.wakes.settling import AFTER_TURN_S, COARSE_S, HOUR_S, LISTED, STILL_S, Own, content_id, due, parts, wait
 from clawd.wakes.tree import Look, Piece
 
