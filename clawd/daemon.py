@@ -131,6 +131,8 @@ class Daemon(Rooms):
             self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self.reloads.at, hangups, name="reloads")
             self.tasks.start_soon(self.webhooks.run, name="webhooks")
+            self.tasks.start_soon(self.files.start, name="watches")
+            self.tasks.start_soon(self.watcher.run, name="watcher")
             await ending.until_ended(self.ledger, until_closed, endings, self.dispatcher.spending.tick)
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
             tasks.cancel_scope.cancel()

@@ -38,14 +38,14 @@ def change(path: Path, values: Mapping[str, Any], more: Mapping[str, Sequence[An
         _change(path, values, more)
 
 
-def remove(path: Path, key: str, item: Callable[[int], bool]) -> None:
-    """Take those of a list out of which this is said, by their places. Raises the same."""
+def remove(path: Path, key: str, is_it: Callable[[Any], bool]) -> None:
+    """Take the items of a list out of which this is said. Raises the same."""
     with _ALONE:
         import tomlkit
 
         document = tomlkit.parse(path.read_text("utf-8"))
         for place in reversed(range(len(document.get(key, ())))):
-            if item(place):
+            if is_it(document[key][place].unwrap()):
                 del document[key][place]
         if key in document and not document[key]:
             del document[key]

@@ -28,11 +28,6 @@ def rule_id(watch: Watch, n: int = 0) -> str:
     return hashlib.sha256(f"{canonical([watch.paths, watch.globs])}{n or ''}".encode()).hexdigest()
 
 
-def content_id(watch: Watch) -> str:
-    """The sha256 of all that a rule says."""
-    return hashlib.sha256(canonical(watch.model_dump(mode="json")).encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def due(first: float, last: float, settle: float) -> float:
     """When changes are told of which the first came at `first` and the last at `last`, if no further one comes."""
     quiet = max(settle, STILL_S)

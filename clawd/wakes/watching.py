@@ -32,7 +32,7 @@ from clawd.model import Authority
 from clawd.trust import TRUST, Origin
 from clawd.wakes import tree
 from clawd.wakes.folders import Root, roots
-from clawd.wakes.settling import AFTER_TURN_S, COARSE_S, HOUR_S, LISTED, STILL_S, Own, content_id, due, parts, wait
+from clawd.wakes.settling import AFTER_TURN_S, COARSE_S, HOUR_S, LISTED, STILL_S, Own, due, parts, wait
 from clawd.wakes.tree import Look, Piece
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ class Watching:
 
     def _acts(self, tx: Transaction) -> tuple[Authority, Origin]:
         """For whom it wakes, at the trust of the folders that changed, and whose words its prompt is."""
-        by, origin = authored.of_agent(tx, "watch", self.group, content_id(self.watch)), Origin.OWNER
+        by, origin = authored.of_agent(tx, "watch", self.group, _digest(self.watch)), Origin.OWNER
         trust = 1.0
         if by is not None:
             origin, trust = Origin.AGENT, TRUST[Origin.AGENT]
@@ -383,6 +383,10 @@ _RESTS = (
     "The watch on {} has woken this group {} times within an hour, which is its limit: it rests until the hour is over."
     " What changes meanwhile is told once then."
 )
+
+
+def _digest(watch: Watch) -> str:
+    return authored.digest(watch.model_dump(mode="json"))
 
 
 def _inner(root: Root) -> bytes:
