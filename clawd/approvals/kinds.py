@@ -9,6 +9,7 @@ from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
 from clawd.approvals.schedule import Schedule
 from clawd.approvals.send import Send
+from clawd.approvals.watch import Watch
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
 from clawd.config.home import Home
@@ -27,9 +28,10 @@ def kinds(
     deliver: Callable[[Address], None],
     raised: Callable[[], None],
     scheduled: Callable[[str], None],
+    watched: Callable[[str], None],
 ) -> dict[str, Kind]:
-    """`limits` are those of a channel that is there; `raised` is told that a budget was, `scheduled` that a group's
-    schedules have changed."""
+    """`limits` are those of a channel that is there; `raised` is told that a budget was, `scheduled` and `watched`
+    which group has other schedules and watches."""
     chat = (home, bindings, limits, deliver)
     every = [
         Person(*chat, roster),
@@ -38,5 +40,6 @@ def kinds(
         Budget(home, clock, raised),
         Send(home, limits, deliver),
         Schedule(home, clock, scheduled),
+        Watch(home, watched),
     ]
     return {kind.name: kind for kind in every}

@@ -1,4 +1,4 @@
-"""`clawd schedule list|add|show|run|pause|resume|remove|history`."""
+"""`clawd schedule list|add|show|run|pause|resume|remove|history|next`."""
 
 from __future__ import annotations
 
@@ -82,3 +82,16 @@ def _change(options: Namespace, home: Home, verb: str, sentence: str) -> int:
     else:
         sys.stdout.write(cell(f"{result['id']} {sentence.format(**result)}") + "\n")
     return 0
+
+
+def next_times(options: Namespace, home: Home) -> int:
+    """1 when the rule is not understood, or is never due; why is printed either way."""
+    from clawd.commands import schedules
+
+    found = schedules.next_times(home, options.expr, options.zone, options.after, options.count)
+    if options.json:
+        write_json(found)
+    for time in [] if options.json else found["times"]:
+        sys.stdout.write(cell(time) + "\n")
+    say(found["error"] or found["said"])
+    return 1 if found["error"] else 0

@@ -8,8 +8,10 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.group import Effective, GroupConfig
@@ -23,7 +25,7 @@ from clawd.ledger.db import Ledger, Transaction, peek
 from clawd.ledger.groups import GroupRow
 from clawd.schedules import edits, listing, making
 from clawd.schedules.file import ScheduleFile
-from clawd.schedules.times import after, instant, iso, rule_of
+from clawd.schedules.times import instant, rule_of, upcoming
 
 if TYPE_CHECKING:
     from clawd.wakes.clockwork import Clockwork
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Params = dict[str, Any]
 Place = tuple[str, str]  # group and id
+_MOST = 1000
 ENDED = ("ran", "late", "skipped", "missed", "failed")
 _KEYS = ("prompt", "tz", "skill", "session", "deliver_to", "catch_up", "catch_up_within", "jitter", "check", "until",
          "budget")  # fmt: skip
@@ -136,37 +139,36 @@ def _settings(home: Home, config: Config, group: str) -> Effective:
         return merged(config, GroupConfig())
 
 
-def next_times(home: Home, expr: str, zone: str | None, start: str | None, n: int) -> Params:
-    """The next `n` times of a cron line, a span, a moment or plain words: {times[], said, error|null}, each time with
-    the offset of its zone. A home is not needed; its zone is taken where there is one and none is named."""
+def next_times(home: Home, expr: str, zone: str | None, after: str | None, count: int) -> Params:
+    """When a cron line, a span, a moment or plain words are due next: {times[], said, error|null}, each time with the
+    offset of its zone. Without a zone it is the home's, which need not exist."""
     from clawd.schedules.words import expression
 
     try:
         zone = _zone(home, zone)
-        moment = since = datetime.now(UTC) if start is None else instant(start, zone, "--after")
-        found = expression(expr, zone, since)
+        moment = datetime.now(UTC) if after is None else instant(after, zone, "--after")
+        found = expression(expr, zone, moment)
         rule = rule_of(ScheduleFile.model_validate({**found.fields, "prompt": "x"}), zone)
-        times: list[str] = []
-        while len(times) < n and (due := after(rule, moment, since=since)) is not None:
-            times.append(iso(due, zone))
-            moment = due
-        if not times:
-            raise UsageError(f"{found.said}: that is past")
+        times = islice(upcoming(rule, moment, since=moment), min(count, _MOST))
+        return {
+            "times": [due.astimezone(ZoneInfo(zone)).isoformat() for due in times],
+            "said": found.said,
+            "error": None,
+        }
     except ClawdError as error:
         return {"times": [], "said": None, "error": str(error)}
-    return {"times": times, "said": found.said, "error": None}
 
 
-def _zone(home: Home, zone: str | None) -> str:
-    if zone is not None:
+def _zone(home: Home, named: str | None) -> str:
+    if named is None:
         try:
-            return check_zone(zone)
-        except ValueError as error:
-            raise UsageError(f"--tz: {error}") from None
+            return load_config(home, dict(os.environ)).claw.timezone or machine_zone()
+        except NotFound:
+            return machine_zone()
     try:
-        return load_config(home, dict(os.environ)).claw.timezone or machine_zone()
-    except NotFound:
-        return machine_zone()
+        return check_zone(named)
+    except ValueError as error:
+        raise UsageError(f"--tz: {error}") from None
 
 
 # ── in words, for chats ──

@@ -5,15 +5,23 @@ Whatever has no row here a person made on the host, and it is the owner's.
 
 from __future__ import annotations
 
-from typing import Literal
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from clawd.ledger import turns
+from clawd.ledger.approvals import canonical
 from clawd.ledger.db import Transaction
 from clawd.model import Authority
 from clawd.trust import TRUST, Origin, Role, lowest
 
 Kind = Literal["schedule", "watch", "skill"]
 OWNER = Authority(Role.OWNER, 1.0)
+
+
+def digest(says: Mapping[str, Any]) -> str:
+    """What a rule is known by that is no file of its own: the sha256 of all that it says."""
+    return hashlib.sha256(canonical(says).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def note(tx: Transaction, kind: Kind, group: str, name: str, sha256: str, turn: int, now: str) -> Authority:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from clawd.config.values import check_zone
@@ -73,11 +73,7 @@ def drafted(when: str, more: Mapping[str, Any], zone: str, now: datetime, *, by_
 
 def coming(rule: Rule, moment: datetime, since: datetime) -> list[datetime]:
     """The first three times after a moment."""
-    found: list[datetime] = []
-    while len(found) < 3 and (due := times.after(rule, moment, since=since)) is not None:
-        found.append(due)
-        moment = due
-    return found
+    return list(islice(times.upcoming(rule, moment, since=since), 3))
 
 
 def name_of(text: str) -> str:

@@ -106,7 +106,7 @@ ToolTable = Mapping[str, Tool]
 
 def built_in() -> ToolTable:
     """Every tool that ships."""
-    from clawd.host.tools import ask, react, schedule, send_file, send_message, tool_help
+    from clawd.host.tools import ask, react, schedule, send_file, send_message, tool_help, watch
 
     table: list[Any] = [
         send_message,
@@ -114,6 +114,7 @@ def built_in() -> ToolTable:
         ask,
         react,
         schedule,
+        watch,
         tool_help,
     ]  # mypy cannot see a type attribute in a module
     return {tool.NAME: tool for tool in table}

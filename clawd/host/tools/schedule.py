@@ -18,7 +18,7 @@ from clawd.ledger.db import peek
 from clawd.ledger.deliveries import Address, binding_of
 from clawd.model import Authority
 from clawd.schedules import edits, listing, making, store
-from clawd.trust import Role, at_least
+from clawd.trust import Origin, Role, at_least
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Row, Transaction
@@ -109,7 +109,7 @@ def _changing(context: ToolContext, arguments: Arguments) -> Act:
     after = "" if action == "remove" else edits.switched(text, action == "resume", f"schedules/{id}.toml")
 
     def change(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        own = _is_own(authored.of_agent(tx, "schedule", group, sha256), turns.get(tx, context.lease.turn))
+        own = _is_own(*authored.voice(tx, "schedule", group, sha256), turns.get(tx, context.lease.turn))
         if after:
             authored.carry(tx, "schedule", group, sha256, edits.digest(after), now)
         effect = {"group": group, "id": id, "action": action, "text": text, "sha256": sha256}
@@ -119,9 +119,9 @@ def _changing(context: ToolContext, arguments: Arguments) -> Act:
     return change
 
 
-def _is_own(acts: Authority | None, turn: Row) -> bool:
+def _is_own(acts: Authority, whose: Origin, turn: Row) -> bool:
     """Whether an agent made it, and it has no more rights than the turn has: then that can take it away again."""
-    return acts is not None and at_least(Role(turn["authority"]), acts.role) and turn["taint"] >= acts.taint
+    return whose is Origin.AGENT and at_least(Role(turn["authority"]), acts.role) and turn["taint"] >= acts.taint
 
 
 def _directory(context: ToolContext) -> Path:
