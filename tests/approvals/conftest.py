@@ -127,6 +127,7 @@ class World:
                 deliver=self.told.append,
                 raised=self._more,
                 scheduled=self.scheduled.append,
+                watched=lambda group: None,
             ),
             self.owner,
             limits=self.limits,
