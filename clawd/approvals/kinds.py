@@ -8,6 +8,7 @@ from clawd.approvals.budget import Budget
 from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
 from clawd.approvals.send import Send
+from clawd.approvals.skill import Skill
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
 from clawd.config.home import Home
@@ -34,5 +35,6 @@ def kinds(
         Bind(*chat),
         Budget(home, clock, raised),
         Send(home, limits, deliver),
+        Skill(home),
     ]
     return {kind.name: kind for kind in every}
