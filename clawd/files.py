@@ -13,7 +13,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
@@ -126,6 +126,39 @@ def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:
                     levels[-1][1].extend(_names(below))
             except OSError:
                 continue
+    finally:
+        for at, _, _ in levels:
+            os.close(at)
+
+
+def directories_beneath(
+    root: Path, skip: Callable[[str], bool] = lambda relative: False
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Every directory beneath `root`, itself first (as ""), with its stat; links are left out, and so is what `skip`
+    says of its relative path, with all that is in it. What vanishes meanwhile, cannot be opened, or lies more than 64
+    deep, is no error."""
+    levels: list[tuple[int, str, list[str]]] = []
+
+    def entered(name: str | Path, at: int | None, relative: str) -> Iterator[tuple[str, os.stat_result]]:
+        with suppress(OSError):
+            below = os.open(name, _DIRECTORY, dir_fd=at)
+            levels.append((below, relative, []))
+            yield relative, os.fstat(below)
+            with os.scandir(below) as entries:
+                levels[-1][2].extend(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+    try:
+        yield from entered(root, None, "")
+        while levels:
+            at, prefix, names = levels[-1]
+            if not names or len(levels) > DEEPEST:
+                os.close(at)
+                levels.pop()
+                continue
+            name = names.pop()
+            relative = f"{prefix}/{name}" if prefix else name
+            if not skip(relative):
+                yield from entered(name, at, relative)
     finally:
         for at, _, _ in levels:
             os.close(at)

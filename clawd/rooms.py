@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -68,6 +68,7 @@ from clawd.turns.skills import Skills
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.wakes.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class Rooms:
         self.owner = Owner(
             ledger, clock, tasks, self.outbox.wake, self.roster, self.channels.is_live, self.channels.limits_of
         )
-        self.reloads = Reloads(self.config, self.owner.tell_soon, self.channels.renew)
+        self.reloads = Reloads(self.config, self.owner.tell_soon, self._config_changed)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
@@ -271,6 +272,17 @@ class Rooms:
             noted=self.recorder.failed,
             presses={"approve": self._pressed, "deny": self._pressed},
         )
+        self.webhooks = Webhooks(
+            home,
+            self.config,
+            ledger,
+            clock,
+            base=self.bindings.base,
+            adopt=self.operations.group,
+            wake=self.dispatcher.wake,
+            told=self.owner.tell_soon,
+            trouble=trouble,
+        )
         table = {
             **self.operations.table(),
             **self.speakers.table(),
@@ -285,6 +297,10 @@ class Rooms:
         from clawd.host.tools import declarations
 
         return declarations(self.channels.limits(channel) or ChannelLimits())
+
+    def _config_changed(self, changes: Sequence[str]) -> None:
+        self.channels.renew(changes)
+        self.webhooks.look()
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""

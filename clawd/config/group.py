@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from clawd.config.schema import Budget, Config, LimitsTable, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
@@ -63,6 +63,12 @@ class Webhook(Table):
     """What the agent is asked to do."""
 
 
+def _apart(hooks: list[Webhook]) -> list[Webhook]:
+    if twice := [hook.name for n, hook in enumerate(hooks) if hook.name in {each.name for each in hooks[:n]}]:
+        raise ValueError(f"there are two webhooks {twice[0]}: give one of them another name")
+    return hooks
+
+
 class Heartbeat(Table):
     hours: Annotated[str, written(r"\d{1,2}(:\d\d)?-\d{1,2}(:\d\d)?", 'hours are like "9-18"')] | None = None
     """When it beats, like "9-18"; without it there is none."""
@@ -86,7 +92,7 @@ class GroupConfig(Table):
     """Directories of the host that the group asks for."""
     watch: list[Watch] = []
     """File changes that wake the group."""
-    webhook: list[Webhook] = []
+    webhook: Annotated[list[Webhook], AfterValidator(_apart)] = []
     """Requests from outside that wake the group."""
     heartbeat: Heartbeat = Heartbeat()
     """A regular look at a checklist."""

@@ -80,6 +80,7 @@ CREATE TABLE hook (
     name TEXT NOT NULL,
     key TEXT NOT NULL,                        -- what its sender calls it, or the sha256 of its body
     at TEXT NOT NULL,
+    file TEXT NOT NULL,                       -- its body, in the group's inbox
     wake INTEGER REFERENCES wake (id),
     UNIQUE (grp, name, key)
 ) STRICT;
