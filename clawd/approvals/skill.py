@@ -50,7 +50,7 @@ class Skill(Kind):
             " no more than that turn could.",
         ]
         if self._used(effect) is not None:
-            lines.append("It takes the place of the skill of this name, which is kept aside in skills/.replaced.")
+            lines.append("It takes the place of the skill of this name, which is kept aside.")
         listed = "\n".join(f"{file.path}  {file.size} bytes  {file.sha256}" for file in found.files)
         text = read_beneath(at, FILE, MOST).decode("utf-8", "replace")
         return Words(

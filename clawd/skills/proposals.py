@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clawd.errors import ClawdError, UnsafePath, UsageError
-from clawd.files import remove_tree
+from clawd.files import remove_tree, sync_directory
+from clawd.skills.archive import set_aside
 from clawd.skills.catalogue import PROPOSED
 from clawd.skills.manifest import Manifest, look, manifest
 from clawd.skills.shelf import copy
 from clawd.skills.skill import FILE, load, name_refused
 
 MOST_FILES, MOST_BYTES = 200, 5 << 20  # of a proposal: it is hashed while the ledger waits
-REPLACED = ".replaced"  # beside `.proposed`: skills in whose place another one came
 
 
 @contextmanager
@@ -95,8 +95,6 @@ def accept(skills: Path, name: str, sha256: str) -> None:
             return  # a crash came after it
         raise ClawdError(f"{at} is not what was proposed")
     if to.exists() or to.is_symlink():
-        aside = skills / REPLACED / f"{name}-{(version(to) or secrets.token_hex(6))[:12]}"
-        aside.parent.mkdir(mode=0o700, exist_ok=True)
-        remove_tree(aside)  # the same one, put there before
-        to.rename(aside)
+        set_aside(to)
     at.rename(to)
+    sync_directory(skills)

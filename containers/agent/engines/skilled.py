@@ -1,5 +1,6 @@
-"""What the offline engine does with skills: it lists them, shows one, and runs the script of one in the sandbox. Each is
-read by the daemon's tool first, which knows whether this turn may."""
+"""What the offline engine does with skills: it lists them, shows one, and runs the script of one in the sandbox.
+
+Each is read by the daemon's tool first, which knows whether this turn may."""
 
 from __future__ import annotations
 
@@ -41,16 +42,16 @@ def listed(turn: Turn) -> str:
 
 def shown(turn: Turn, name: str) -> str:
     said = read(turn, name)
-    return (
-        said if isinstance(said, str) else f"{said['body']}\n\nIts files, in {said['at']}: {', '.join(said['files'])}"
-    )
+    if isinstance(said, str):
+        return said.strip("[]")
+    return f"{said['body']}\n\nIts files, in {said['at']}: {', '.join(said['files'])}"
 
 
 def run(turn: Turn, name: str, words: str) -> str:
     """What its script prints."""
     said = read(turn, name)
     if isinstance(said, str) and said.startswith("["):
-        return said
+        return said.strip("[]")
     own = os.path.join(turn.place.group, "skills", name)
     at = own if os.path.isdir(own) else os.path.join(SHARED, name)
     script = script_of(os.path.join(at, "scripts"))
