@@ -43,6 +43,12 @@ def of_agent(tx: Transaction, kind: Kind, group: str, sha256: str) -> Authority 
     return Authority(Role(row["authority"]), row["taint"]) if row else None
 
 
+def every(tx: Transaction, kind: Kind, group: str) -> dict[str, Authority]:
+    """The same for all that the group's agent wrote, by its sha256."""
+    rows = tx.all("SELECT sha256, authority, taint FROM authored WHERE kind = ? AND grp = ?", kind, group)
+    return {row["sha256"]: Authority(Role(row["authority"]), row["taint"]) for row in rows}
+
+
 def carry(tx: Transaction, kind: Kind, group: str, before: str, after: str, now: str) -> None:
     """The daemon itself edits what an agent wrote, on somebody's word: it stays that turn's."""
     row = tx.one("SELECT * FROM authored WHERE kind = ? AND grp = ? AND sha256 = ?", kind, group, before)

@@ -41,6 +41,7 @@ class Executor:
                     await anyio.to_thread.run_sync(os.write, streams[2], told)
             await self._dispatcher.runs.thaw(run)
             tree = await self._ledger.do(lambda tx: groups.get(tx, group).authority)
+            await self._dispatcher.runs.skills.renew(run, tree)
             run.commands[token_hash(token)] = Command(tree.role)
             road = {name: value.replace("{token}", token) for name, value in self._environment(group).items()}
             return await run.sandbox.execute(argv, {**environment, **road, "CLAWD_TOKEN": token}, streams)
