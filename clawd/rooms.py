@@ -68,6 +68,7 @@ from clawd.turns.skills import Skills
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
 from clawd.wakes.watcher import Watcher
@@ -230,6 +231,20 @@ class Rooms:
             self.skills,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
+        self.clockwork = Clockwork(
+            home,
+            ledger,
+            clock,
+            tasks,
+            signals,
+            self.config,
+            self.owner,
+            base=self.bindings.base,
+            wake=self.dispatcher.wake,
+            deliver=self.outbox.wake,
+            limits=self.channels.limits_of,
+            output=self.executor.output,
+        )
         self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
