@@ -54,6 +54,8 @@ from clawd.sandbox.limits import limits_of
 from clawd.sandbox.mounts import Mounts
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
+from clawd.skills.catalogue import Catalogue
+from clawd.skills.shelf import Shelf
 from clawd.tasks import Tasks
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
@@ -63,6 +65,7 @@ from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
+from clawd.turns.skills import Skills
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
@@ -119,6 +122,7 @@ class Rooms:
         self.reloads = Reloads(self.config, self.owner.tell_soon, self._config_changed)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
+        self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
         self.composer = Composer(
             home,
             clock,
@@ -126,6 +130,7 @@ class Rooms:
             self.gate.environment,
             config=lambda: self.config.current,
             host_tools=self._host_tools,
+            skills=self.skills.of,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
@@ -172,9 +177,12 @@ class Rooms:
             self.config.warnings,
             lambda group: self.config.for_group(group).timezone,
             self.gate.bundle,
+            self.skills,
             self.mounts,
         )
-        self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon)
+        self.upkeep = Upkeep(
+            home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon, self.skills.shelf
+        )
         self.dispatcher.runs.check_room = self.upkeep.check_room
         self.counter = Counter(
             dispatcher=self.dispatcher,
@@ -223,6 +231,7 @@ class Rooms:
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
+            self.skills,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
         self.clockwork = Clockwork(

@@ -9,6 +9,7 @@ from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
 from clawd.approvals.schedule import Schedule
 from clawd.approvals.send import Send
+from clawd.approvals.skill import Skill
 from clawd.approvals.watch import Watch
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
@@ -41,5 +42,6 @@ def kinds(
         Send(home, limits, deliver),
         Schedule(home, clock, scheduled),
         Watch(home, watched),
+        Skill(home),
     ]
     return {kind.name: kind for kind in every}

@@ -17,6 +17,7 @@ from clawd.host.peer import Peer
 from clawd.model import Lease
 from clawd.turns.counter import Counter
 from clawd.turns.run import Run
+from clawd.turns.skills import Skills, TurnSkills
 
 if TYPE_CHECKING:
     from clawd.gateway.caller import Caller
@@ -43,11 +44,12 @@ class Sockets:
         on_second_hello: Callable[[Run], None],
         caller: Callable[[Run], Caller],
         gateway: Callable[[], Awaitable[Gateway]],
+        skills: Skills,
     ) -> None:
         self._counter, self._clock, self._home = counter, clock, home
         self._limits, self._bindings, self._zone, self._asks, self._asked = limits, bindings, zone, asks, asked
         self._on_second_hello = on_second_hello
-        self._caller, self._gateway = caller, gateway
+        self._caller, self._gateway, self._skills = caller, gateway, skills
 
     @asynccontextmanager
     async def open(self, run: Run) -> AsyncIterator[None]:
@@ -59,8 +61,9 @@ class Sockets:
             enqueue = sends.Sends(lease.turn, self._limits, bindings, self._asks, now)
             change = changes.Changes(lease.turn, self._asks)
             work, blobs = run.spec.work, Blobs(self._home.blobs)
-            known = {"home": self._home, "zone": self._zone(run.group)}
-            return tools.ToolContext(lease, work, blobs, enqueue, change, run.group, self._clock, self._asked, **known)
+            skills = TurnSkills(self._skills, run, lease, frozenset(tools.built_in()))
+            more = {"home": self._home, "zone": self._zone(run.group), "skills": skills}
+            return tools.ToolContext(lease, work, blobs, enqueue, change, run.group, self._clock, self._asked, **more)
 
         async with server.HostServer(
             run.id,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 from anyio import to_thread
@@ -33,20 +33,13 @@ from clawd.tasks import Tasks
 from clawd.trust import Origin
 from clawd.wakes import check, due, heartbeat
 from clawd.wakes.alarm import Alarm
-from clawd.wakes.firing import SENDER, Doing, Place, Places
+from clawd.wakes.firing import SENDER, Doing, Owner, Place, Places
 from clawd.wakes.taking import Files, Look
 
 log = logging.getLogger(__name__)
 
 AUDIT_S = 30.0  # the machine may have slept, and its clock may be set
 _STEP_BACK = timedelta(seconds=2)
-
-
-class Owner(Protocol):
-    """Where the owner is told what concerns them alone."""
-
-    def where(self, tx: Transaction, but_not: str | None = None) -> tuple[str, Address]: ...
-    def tell_soon(self, text: str, but_not: str | None = None) -> None: ...
 
 
 class Clockwork:
@@ -77,6 +70,7 @@ class Clockwork:
         self._looks: dict[Key, datetime] = {}  # when there is something to do for a schedule
         self._alone = anyio.Lock()
         self._news = anyio.Event()
+        self._wrong: list[str] = []  # schedules of which something was known that the clock makes impossible
         self._failed = True  # a turn may have failed since it was looked whether a schedule paused itself
         self._seen = clock.now()
         self._armed: tuple[datetime, float] | None = None
@@ -94,12 +88,12 @@ class Clockwork:
         """The same, done when this returns: what the files say is in force, and the next instants are known."""
         async with self._alone:
             await self._take_up(None if group is None else [group])
-            await self._go_on()
+        await self.tick()
         self._ring()
 
     async def run_now(self, group: str, id: str) -> dict[str, Any]:
-        """One run beside those that are due, as `clawd schedule run` asks for: {id, due}. Raises NotFound, UsageError
-        where its last run is not over or its file says nothing."""
+        """One run beside those that are due, as `clawd schedule run` asks for; gives its line of `firings.history`.
+        Raises NotFound, UsageError where its last run is not over or its file says nothing."""
         async with self._alone:
             of = await self._ledger.do(lambda tx: firings.get(tx, (group, id)))
             if of.facts is None or id == HEARTBEAT:
@@ -108,7 +102,7 @@ class Clockwork:
                 raise UsageError(f"the run of {due.said(of.open, of.facts['zone'])} is not over")
             now = self._clock.now()
             await self._carry_out(of, due.Step(of.since, of.last_due, of.next, fire=(now,)), now)
-        return {"id": of.name, "due": rfc3339(now)}
+            return (await self._ledger.do(lambda tx: firings.history(tx, group, id, 1)))[0]
 
     async def resume(self, group: str, id: str) -> bool:
         """A schedule that paused itself goes on from now; gives whether it had. That its file says `enabled = false` is
@@ -121,31 +115,58 @@ class Clockwork:
         self._ring()
         return lifted
 
-    async def listed(self, group: str | None = None) -> list[dict[str, Any]]:
-        """`firings.listed`, which a command without a daemon asks itself."""
-        return await self._ledger.do(lambda tx: firings.listed(tx, group))
-
-    async def history(self, group: str | None = None, id: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """`firings.history`, in the same way."""
-        return await self._ledger.do(lambda tx: firings.history(tx, group, id, limit))
-
     # ── its life ──
 
     async def run(self) -> None:
         """Until cancelled."""
         self._tasks.start_soon(self._hear, name="schedules that fail")
         try:
-            async with self._alone:
-                await self._begin()
+            await self.begin()
             while True:
                 self._news = anyio.Event()
-                async with self._alone:
-                    await self._go_on()
+                await self.tick()
                 await self._arm()
                 with anyio.move_on_after(self.audit_s if self._looks else None):
                     await self._news.wait()
         finally:
             self.alarm.off()
+
+    async def begin(self) -> None:
+        """After a start: what was known, what the files say by now, and the checks that were not over."""
+        async with self._alone:
+            now = self._clock.now()
+            for row in await self._ledger.do(firings.known):
+                ahead = row["since"] > utc(now) or (row["last_due"] or "") > utc(now + due.WRONG)
+                self._looks[row["grp"], row["id"]] = instant(row["next"]) if row["next"] and not ahead else now
+            await self._take_up(None)
+            for firing, of, at in await self._ledger.do(firings.waiting):
+                self._tasks.start_soon(self._check, firing, of, at)
+
+    async def tick(self) -> None:
+        """Do whatever there is to do now."""
+        async with self._alone:
+            now = self._clock.now()
+            if now < self._seen - _STEP_BACK:
+                log.warning("the clock was set back to %s", rfc3339(now))
+                self._looks = dict.fromkeys(self._looks, now)
+            self._seen = now
+            while some := [key for key, at in self._looks.items() if at <= self._clock.now()][:SLICE]:
+                await self._pass(some)
+            if self._wrong:
+                more = f" and {len(self._wrong) - 1} more" if len(self._wrong) > 1 else ""
+                self._owner.tell_soon(
+                    f"The clock was wrong by more than a day: what was known of the schedule {self._wrong[0]}{more} lay"
+                    " ahead of it. They go on from now"
+                )
+                self._wrong = []
+            if self._failed:
+                self._failed = False
+                await self._tell_paused()
+
+    @property
+    def next(self) -> datetime | None:
+        """When there is something to do."""
+        return min(self._looks.values(), default=None)
 
     def _ring(self) -> None:
         self._news.set()
@@ -157,20 +178,9 @@ class Clockwork:
                     self._failed = True
                     self._ring()
 
-    async def _begin(self) -> None:
-        """After a start: what was known, what the files say by now, and the checks that were not over."""
-        now = self._clock.now()
-        for row in await self._ledger.do(firings.known):
-            ahead = row["since"] > utc(now) or (row["last_due"] or "") > utc(now + due.WRONG)
-            self._looks[row["grp"], row["id"]] = instant(row["next"]) if row["next"] and not ahead else now
-        await self._take_up(None)
-        for firing, of, at in await self._ledger.do(firings.waiting):
-            self._tasks.start_soon(self._check, firing, of, at)
-
     async def _arm(self) -> None:
         """Sleep until the next instant; set again only where it is another one, or the clock was set."""
-        first = min(self._looks.values(), default=None)
-        if first is None:
+        if (first := self.next) is None:
             self._armed = None
             await self.alarm.set(None)
             return
@@ -179,19 +189,6 @@ class Clockwork:
         if self._armed is None or self._armed[0] != first or abs(self._armed[1] - ends) > 1:
             self._armed = (first, ends)
             await self.alarm.set(seconds)
-
-    async def _go_on(self) -> None:
-        """Do whatever there is to do now."""
-        now = self._clock.now()
-        if now < self._seen - _STEP_BACK:
-            log.warning("the clock was set back to %s", rfc3339(now))
-            self._looks = dict.fromkeys(self._looks, now)
-        self._seen = now
-        while some := [key for key, at in self._looks.items() if at <= self._clock.now()][:SLICE]:
-            await self._pass(some)
-        if self._failed:
-            self._failed = False
-            await self._tell_paused()
 
     # ── files ──
 
@@ -241,7 +238,7 @@ class Clockwork:
         found = await self._ledger.do(lambda tx: firings.several(tx, keys))
         for key in keys:
             self._looks.pop(key, None)
-        steps = await to_thread.run_sync(_steps, [of for of in found if of.id != HEARTBEAT], now)
+        steps = await to_thread.run_sync(due.decided, [of for of in found if of.id != HEARTBEAT], now)
         if quiet := [(of, step) for of, step in steps if step.is_quiet and _changes(of, step)]:
             await self._ledger.insist(partial(_advance, quiet=quiet))
         for of, step in steps:
@@ -274,14 +271,11 @@ class Clockwork:
                     doing.checks.append((firing, at))
                 else:
                     doing.fire(of, file, firing, at, place)
-            if step.wrong is not None:
-                ahead = f"what was known of the schedule {of.name} lay at {due.said(step.wrong, zone)}"
-                doing.owner.append(f"The clock was wrong: {ahead}. It goes on from now")
 
-        if not await self._do(of, now, commit):
-            return
-        if step.over:
-            await self._finish(of)
+        if await self._do(of, now, commit):
+            self._wrong += [of.name] if step.wrong else []
+            if step.over:
+                await self._finish(of)
 
     async def _do(self, of: Schedule, now: datetime, what: Callable[[Doing], None]) -> bool:
         """Do what was decided of a schedule in one transaction, if it still is what it was, and all that follows."""
@@ -411,15 +405,3 @@ def _advance(tx: Transaction, quiet: Sequence[tuple[Schedule, due.Step]]) -> Non
     for of, step in quiet:
         if firings.is_still(tx, of):
             firings.advance(tx, of, since=step.since, last_due=step.last_due, next=step.next, error=of.error)
-
-
-def _steps(found: Sequence[Schedule], now: datetime) -> list[tuple[Schedule, due.Step]]:
-    """What to do for each that says anything. One that cannot be decided is a defect, and disturbs no other."""
-    steps = []
-    for of in found:
-        try:
-            if of.facts is not None:
-                steps.append((of, due.decide(due.standing(of, store.file_of(of.facts)), now)))
-        except Exception:
-            log.exception("schedule %s cannot be decided", of.name)
-    return steps

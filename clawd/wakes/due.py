@@ -7,6 +7,8 @@ again, however the clock is set.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -15,7 +17,10 @@ from zoneinfo import ZoneInfo
 from clawd.ledger.firings import Schedule
 from clawd.schedules import times
 from clawd.schedules.file import ScheduleFile, seconds_of, window
+from clawd.schedules.store import file_of
 from clawd.schedules.times import Rule
+
+log = logging.getLogger(__name__)
 
 ON_TIME = timedelta(seconds=60)  # what begins within that, and its jitter, is not late
 WRONG = timedelta(days=1)  # a last instant so far ahead of the clock means that the clock was wrong
@@ -62,7 +67,7 @@ class Step:
     fire: tuple[datetime, ...] = ()
     passed: tuple[PassOver, ...] = ()
     over: bool = False
-    wrong: datetime | None = None
+    wrong: bool = False
 
     @property
     def is_quiet(self) -> bool:
@@ -72,9 +77,9 @@ class Step:
 
 def decide(of: Standing, now: datetime) -> Step:
     """At the instant `now`, by the wall clock."""
-    since, last, wrong = min(of.since, now), of.last_due, None
+    since, last, wrong = min(of.since, now), of.last_due, False
     if last is not None and last - now > WRONG:
-        last, wrong = now, last
+        last, wrong = now, True
     if not of.active:
         return Step(since, last, wrong=wrong)
     rule, once = of.rule, of.rule.at is not None
@@ -162,3 +167,15 @@ def standing(of: Schedule, file: ScheduleFile) -> Standing:
         of.name, times.rule_of(file, of.facts["zone"]), of.since, of.last_due, file.catch_up, window(file),
         seconds_of(file.jitter), file.enabled and of.paused is None, of.open,
     )  # fmt: skip
+
+
+def decided(found: Sequence[Schedule], now: datetime) -> list[tuple[Schedule, Step]]:
+    """What to do for each that says anything. One that cannot be decided is a defect, and disturbs no other."""
+    steps = []
+    for of in found:
+        try:
+            if of.facts is not None:
+                steps.append((of, decide(standing(of, file_of(of.facts)), now)))
+        except Exception:
+            log.exception("schedule %s cannot be decided", of.name)
+    return steps

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from clawd.channel import ChannelLimits
 from clawd.clock import rfc3339
@@ -23,6 +23,13 @@ from clawd.trust import Origin
 from clawd.wakes import due
 
 SENDER = "clawd"
+
+
+class Owner(Protocol):
+    """Where the owner is told what concerns them alone."""
+
+    def where(self, tx: Transaction, but_not: str | None = None) -> tuple[str, Address]: ...
+    def tell_soon(self, text: str, but_not: str | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

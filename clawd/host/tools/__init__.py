@@ -21,6 +21,7 @@ from clawd.turns.desk import Lease
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
+    from clawd.turns.skills import TurnSkills
 
 Act = Callable[["Transaction", int], dict[str, Any]]
 
@@ -84,6 +85,7 @@ class ToolContext:
     max_file_bytes: int = 50 << 20
     home: Home = Home(Path())  # noqa: RUF009  (it is frozen)
     zone: str = "UTC"
+    skills: TurnSkills | None = None
 
 
 class Tool(Protocol):
@@ -106,17 +108,20 @@ ToolTable = Mapping[str, Tool]
 
 def built_in() -> ToolTable:
     """Every tool that ships."""
-    from clawd.host.tools import ask, react, schedule, send_file, send_message, tool_help, watch
-
-    table: list[Any] = [
-        send_message,
-        send_file,
+    from clawd.host.tools import (
         ask,
         react,
         schedule,
-        watch,
+        send_file,
+        send_message,
+        skill_propose,
+        skill_read,
         tool_help,
-    ]  # mypy cannot see a type attribute in a module
+        watch,
+    )
+
+    # mypy cannot see a type attribute in a module
+    table: list[Any] = [send_message, send_file, ask, react, schedule, watch, skill_read, skill_propose, tool_help]
     return {tool.NAME: tool for tool in table}
 
 

@@ -14,6 +14,8 @@ sentences:
   every weekday at 9: X        hears X then, as if somebody had said it
   schedules                    what is scheduled
   cancel reminder ID           takes one of them away
+  skills · skill NAME          the skills there are; what one of them says
+  run NAME WORDS               runs a skill's script
 
 Anything else it does not understand, and says so.
 """
@@ -24,6 +26,7 @@ import json
 import os
 import re
 
+from agent.engines import skilled
 from agent.turn import Answer
 
 TYPE_CHECKING = False
@@ -44,6 +47,8 @@ HELP = """I am the offline engine: fixed rules, no language model. I understand:
   remind me in 10 minutes to X, remind me tomorrow at 9 to X
   every weekday at 9: X        I hear X then, as if you had said it
   schedules        what is scheduled; cancel reminder ID takes one away
+  skills           the skills that I have; skill NAME shows one
+  run NAME WORDS   I run a skill's script
   help             this list"""
 UNKNOWN = """I do not understand that. I am the offline engine: rules, no language model.
 Say "help" for what I do understand."""
@@ -114,6 +119,8 @@ def reply(turn: Turn, part: dict[str, Any]) -> str:
         return sent(turn, "send_message", {"text": rest}, "Sent.")
     if verb == "send file" and rest:
         return sent(turn, "send_file", {"path": rest}, f"I sent {rest}.")
+    if (answer := skilled.reply(turn, text)) is not None:
+        return answer
     if text[:4].casefold() in ("say ", "say:") and text[4:].strip():
         return text[4:].strip()
     if words in ("schedules", "list schedules", "reminders"):
