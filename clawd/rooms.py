@@ -268,8 +268,9 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
-            schedules=lambda group: None,
+            schedules=self.clockwork.look,
             skills=lambda group: None,
+            config_of=self._group_edited,
         )
         self.files = Files(
             home,
@@ -347,6 +348,12 @@ class Rooms:
 
     def _config_changed(self, changes: Sequence[str]) -> None:
         self.channels.renew(changes)
+        self.webhooks.look()
+        self.clockwork.look()
+
+    def _group_edited(self, group: str) -> None:
+        self.clockwork.look(group)
+        self.files.renew(group)
         self.webhooks.look()
 
     def _settings(self, group: str) -> Effective:
