@@ -100,6 +100,7 @@ def calendar_day(n: int, month: str, year: str, today: date) -> date | None:
         "PARSERS": ["absolute-time"],
     }
     languages = ["en"] if month in _NO_MONTHS else ["en", *_OTHERS]
+    found: datetime | None
     try:
         found = dateparser.parse(f"{n} {month} {year}".strip(), languages=languages, settings=rules)
     except Exception:  # it raises anything for what it cannot read, which is no date for its caller

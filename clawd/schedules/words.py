@@ -54,7 +54,7 @@ _LINE = re.compile(r"\s*(?:[0-9][0-9,/-]*\s+){2}\S+\s+\S+\s+\S+$")
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """`fields` are those of a schedule's file: one of cron, every and at. `rest` is what else was said. `said` is the time
+    """`fields` are a schedule file's: one of cron, every and at. `rest` is what else was said; `said` is the time
     in words."""
 
     fields: dict[str, str]
