@@ -28,6 +28,7 @@ from clawd.schedules.vocabulary import (
     NUMBER,
     ORDINALS,
     PART,
+    PLAIN,
     SHORT,
     UNITS,
     WEEKDAYS,
@@ -82,7 +83,7 @@ class _Reader:
     """Goes through a text: each method reads one thing at `place` and stops behind it, or gives None and stays."""
 
     def __init__(self, text: str, place: int, zone: str, now: datetime) -> None:
-        self.text, self.place, self._zone, self._now = text, place, zone, now
+        self.text, self.place, self._zone, self._now = text.translate(PLAIN), place, zone, now
         self._wall = now.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
         self._today = self._wall.date()
 

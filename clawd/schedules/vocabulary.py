@@ -32,6 +32,8 @@ UNITS = {
     -12: "years?|jahre?n?",
 }
 
+PLAIN = str.maketrans("\u0131\u0130\u017f\u212a", "iIsK")  # letters that are equal to others where case is ignored
+
 # Patterns for `compiled`.
 EVERY = "(?:every|each|jede[nrs]?|alle)"
 AMOUNT = (

@@ -238,9 +238,9 @@ CRON = st.tuples(
 def _means(rule: Rule) -> object:
     if rule.cron is None:
         return rule
-    at, (minute, hour, day, _, weekday) = line(rule.cron), fields_of(rule.cron)
+    at, (minute, hour, *_) = line(rule.cron), fields_of(rule.cron)
     weekdays = {each % 7 if isinstance(each, int) else each for each in at.weekdays}
-    stars = minute.startswith("*"), hour.startswith("*"), day == "*", weekday == "*"
+    stars = minute.startswith("*"), hour.startswith("*"), at.day_and
     return at.minutes, at.hours, at.days, at.months, weekdays, stars
 
 
