@@ -130,6 +130,12 @@ class Daemon(Rooms):
             self.tasks.start_soon(watchdog.watch, self.ledger, self.owner.tell_soon, name="watchdog")
             self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self.reloads.at, hangups, name="reloads")
+            self.edits.open(self.watcher)
+            self.tasks.start_soon(self.edits.run, name="edits")
+            self.tasks.start_soon(self.watcher.run, name="watcher")
+            self.tasks.start_soon(self.webhooks.run, name="webhooks")
+            self.tasks.start_soon(self.files.start, name="watches")
+            self.tasks.start_soon(self.watcher.run, name="watcher")
             await ending.until_ended(self.ledger, until_closed, endings, self.dispatcher.spending.tick)
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
             tasks.cancel_scope.cancel()
@@ -146,6 +152,7 @@ class Daemon(Rooms):
             "turns": await self.ledger.do(queries.turn_counts),
             "sandboxes": len(self.dispatcher.active),
             "channels": [{"channel": part.name, "state": part.state} for part in self.channels.parts.values()],
+            "webhooks": self.webhooks.status(),
         }
 
     # ── life ──
@@ -165,6 +172,7 @@ class Daemon(Rooms):
         self.ledger.patient = False
         logger.info("ending")
         await watchdog.tell("STOPPING=1", "STATUS=finishing what runs")
+        await self.webhooks.close()
         await self.dispatcher.close(TURN_GRACE_S, keep=keep)
         await self.gate.close()
         await self.speech.close()

@@ -13,7 +13,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
@@ -46,19 +46,33 @@ def plain(path: str, flags: int) -> int:
     return descriptor
 
 
-def open_beneath(root: Path, relative: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """A descriptor of the regular file `relative` beneath `root`; the caller closes it.
+def directory_beneath(root: Path | int, relative: str) -> int:
+    """A descriptor of the directory `relative` beneath `root`, which "" is itself; the caller closes it. Raises
+    UnsafePath for a link anywhere on the way, or what is no directory; FileNotFoundError as usual."""
+    parts = parts_of(relative) if relative else ()
+    at = os.dup(root) if isinstance(root, int) else os.open(root, _DIRECTORY)
+    try:
+        for part in parts:
+            below = os.open(part, _DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+    except OSError as error:
+        os.close(at)
+        if error.errno in _LINK_ERRORS:
+            raise UnsafePath(f"{relative!r} is a link, or not a directory") from error
+        raise
+    return at
+
+
+def open_beneath(root: Path | int, relative: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of the regular file `relative` beneath `root`, a path or a descriptor; the caller closes it.
 
     Raises UnsafePath for a link anywhere on the way, a special file, or a path that leaves the root;
     FileNotFoundError as usual.
     """
     *parents, name = parts_of(relative)
-    at = os.open(root, _DIRECTORY)
+    at = directory_beneath(root, "/".join(parents))
     try:
-        for parent in parents:
-            below = os.open(parent, _DIRECTORY, dir_fd=at)
-            os.close(at)
-            at = below
         # O_NONBLOCK: opening a FIFO that an agent left must not hang the daemon.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=at)
     except OSError as error:
@@ -126,6 +140,39 @@ def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:
                     levels[-1][1].extend(_names(below))
             except OSError:
                 continue
+    finally:
+        for at, _, _ in levels:
+            os.close(at)
+
+
+def directories_beneath(
+    root: Path, skip: Callable[[str], bool] = lambda relative: False
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Every directory beneath `root`, itself first (as ""), with its stat; links are left out, and so is what `skip`
+    says of its relative path, with all that is in it. What vanishes meanwhile, cannot be opened, or lies more than 64
+    deep, is no error."""
+    levels: list[tuple[int, str, list[str]]] = []
+
+    def entered(name: str | Path, at: int | None, relative: str) -> Iterator[tuple[str, os.stat_result]]:
+        with suppress(OSError):
+            below = os.open(name, _DIRECTORY, dir_fd=at)
+            levels.append((below, relative, []))
+            yield relative, os.fstat(below)
+            with os.scandir(below) as entries:
+                levels[-1][2].extend(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+    try:
+        yield from entered(root, None, "")
+        while levels:
+            at, prefix, names = levels[-1]
+            if not names or len(levels) > DEEPEST:
+                os.close(at)
+                levels.pop()
+                continue
+            name = names.pop()
+            relative = f"{prefix}/{name}" if prefix else name
+            if not skip(relative):
+                yield from entered(name, at, relative)
     finally:
         for at, _, _ in levels:
             os.close(at)

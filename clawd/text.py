@@ -57,6 +57,25 @@ def visible(text: str) -> bool:
     return any(not (each.isspace() or unicodedata.category(each) in ("Cc", "Cf", "Mn")) for each in text)
 
 
+def unhidden(text: str) -> str:
+    """The same text without what nobody sees: control characters but line ends and tabs, what turns the direction of
+    writing, zero-width characters, tags, selectors of variants that fonts do not have. Joiners stay between letters
+    that are not ASCII: scripts and emoji need them."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(each for at, each in enumerate(text) if not _hides(text, at))
+
+
+def _hides(text: str, at: int) -> bool:
+    each = text[at]
+    if each in "\n\t" or each.isascii():
+        return not (each in "\n\t" or each.isprintable())
+    if each in "\u200c\u200d":
+        around = text[max(at - 1, 0) : at] + text[at + 1 : at + 2]
+        return len(around) < 2 or any(near.isascii() or unicodedata.category(near) == "Cf" for near in around)
+    return unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co") or "\U000e0100" <= each <= "\U000e01ef"
+
+
 def _between_clusters(text: str, start: int, end: int) -> int:
     """`end`, or a little before it where it would cut what is seen as one character."""
     for at in range(end, max(start, end - _LONGEST_CLUSTER), -1):

@@ -114,7 +114,7 @@ class Approvals:
         )
         self._doing: dict[int, anyio.Event] = {}
         self._limits, self._deliver, self._wake, self._blobs = limits, deliver, wake, Blobs(blobs)
-        self._deadlines = Deadlines(ledger, clock, self._expire, self._announce)
+        self._deadlines = Deadlines(ledger, clock, self._expire, self._look_at)
         self.run, self.look_again = self._deadlines.run, self._deadlines.look_again
 
     # ── asking ──
@@ -267,7 +267,14 @@ class Approvals:
         for row in over:
             tx.move("approval", row["id"], "expire", decided=rfc3339(now))
             self._end(tx, row["id"])
-        return over + approvals.unsent(tx), following
+        return over + approvals.unsent(tx) + approvals.decided(tx, BY_ITSELF), following
+
+    def _look_at(self, row: Row) -> None:
+        """The timer found it: what a turn has done by itself is begun, of anything else its chat has news."""
+        if row["state"] == "approved":
+            self._begin(row["id"])
+        else:
+            self._announce(row)
 
     # ── doing ──
 
@@ -291,6 +298,8 @@ class Approvals:
     async def _execute(self, id: int) -> None:
         faults.passing("approved")
         row = await self._ledger.insist(lambda tx: approvals.get(tx, id))
+        if row["state"] not in ("approved", "executing"):  # it was begun twice, and is at its end
+            return
         kind = effect = None
         try:
             kind, effect = self._known(row)

@@ -34,16 +34,16 @@ def show(options: Namespace, home: Home) -> int:
 
 
 def approve(options: Namespace, home: Home) -> int:
-    return _decide(options, home, "approvals.approve")
+    return decide(options, home, "approvals.approve", options.id)
 
 
 def deny(options: Namespace, home: Home) -> int:
-    return _decide(options, home, "approvals.deny")
+    return decide(options, home, "approvals.deny", options.id)
 
 
-def _decide(options: Namespace, home: Home, operation: str) -> int:
+def decide(options: Namespace, home: Home, operation: str, id: int) -> int:
     """1 when it was too late, or could not be done."""
-    found = writing.call(home, operation, id=options.id)
+    found = writing.call(home, operation, id=id)
     if options.json:
         write_json(found)
     else:

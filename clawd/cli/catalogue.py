@@ -69,6 +69,9 @@ _GROUP = _argument("group", metavar="GROUP", help="its name (clawd groups list)"
 _NEW_GROUP = _argument("group", metavar="GROUP", help="its name: letters, digits, - and _")
 _OF_GROUP = _argument("--group", metavar="G", help="of this group alone")
 _IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (default: main)")
+_FOR_GROUP = _argument("--group", metavar="G", help="as this group has it")
+_SKILL = _argument("name", metavar="N", help="its name (clawd skills list)")
+_SKILLS_GROUP = _argument("--group", metavar="G", help="of this group alone (default: of all groups)")
 _ID = _argument("id", metavar="ID", help="the session (clawd session list)")
 _NUMBER = _argument("id", metavar="ID", type=_number, help="the message's number (clawd messages list)")
 _APPROVAL = _argument("id", metavar="ID", type=_number, help="its number (clawd approvals list)")
@@ -297,6 +300,35 @@ _BUILT = (
         "people:revoke",
         (_PERSON,),
     ),
+    Command(("skills", "list"), "every skill, and which are refused", "skills:listing", (_FOR_GROUP,)),
+    Command(("skills", "show"), "one skill, whole", "skills:show", (_SKILL, _FOR_GROUP)),
+    Command(
+        ("skills", "check"),
+        "whether a folder is a skill that would be used, and what is wrong with it",
+        "skills:check",
+        (_argument("directory", metavar="DIR", help="a folder with a SKILL.md"),),
+        home=False,
+    ),
+    Command(
+        ("skills", "add"),
+        "make a skill of a folder or an archive; it is used from the next turn on",
+        "skills:add",
+        (
+            _argument("source", metavar="PATH", help="a folder, or a .zip, .skill, .tar, .tar.gz or .tgz"),
+            _SKILLS_GROUP,
+            _argument("--force", action="store_true", help="replace one of that name, which is kept aside"),
+        ),
+    ),
+    Command(("skills", "remove"), "take a skill away; it is kept aside", "skills:remove", (_SKILL, _SKILLS_GROUP)),
+    Command(
+        ("skills", "new"),
+        "make a skill to be filled in",
+        "skills:new",
+        (_argument("name", metavar="N", help="lower-case letters, digits and hyphens"), _SKILLS_GROUP),
+    ),
+    Command(("skills", "pending"), "the skills that agents propose", "skills:pending"),
+    Command(("skills", "approve"), "say yes to one of them", "skills:approve", (_SKILL, _OF_GROUP)),
+    Command(("skills", "reject"), "say no to it", "skills:reject", (_SKILL, _OF_GROUP)),
     Command(
         ("schedule", "next"),
         "when a rule is due next, and how it is understood",
@@ -322,7 +354,7 @@ _BUILT = (
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
     "schedule": "list add show run pause resume remove history",
-    "skills": "list show check add remove new pending approve reject history revert",
+    "skills": "history revert",
     "memory": "write read search list update delete edit consolidate reflect reindex pending approve reject"
     " quarantine trust why",
     "inject": "",

@@ -79,6 +79,7 @@ def status(home: Home) -> Shown:
         "turns": _read(home, queries.turn_counts) or {"queued": 0, "running": 0, "held": 0},
         "sandboxes": 0,
         "channels": [{"channel": each["channel"], "state": each["state"]} for each in channels.closed(home)],
+        "webhooks": None,
     }
 
 

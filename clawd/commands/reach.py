@@ -67,6 +67,14 @@ class Reach:
 
         return await asyncio.to_thread(say)
 
+    async def skills(self, group: str) -> str:
+        def say() -> str:
+            from clawd.commands import skills
+
+            return skills.said(self._home, group)
+
+        return await asyncio.to_thread(say)
+
     async def pair(self, person: str | None) -> str:
         made = await self._people.pair({"person": person})
         return f"Send {made['code']} to me in a direct message from your other account, within ten minutes."

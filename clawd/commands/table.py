@@ -70,6 +70,10 @@ def _deny(tx: Transaction, context: CommandContext, row: Row, rest: str, now: st
     return Done(*context.decide(tx, row, "deny", rest))
 
 
+async def _skills(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.skills(row["grp"])
+
+
 async def _pair(context: CommandContext, row: Row, rest: str) -> str:
     if rest:
         raise UsageError("A code does nothing here. Send it in a direct message, from the account to be paired.")
@@ -96,8 +100,9 @@ COMMANDS: dict[str, Command] = {
         _model,
     ),
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
+    "skills": Command("what the agent can use here", Role.MEMBER, lambda *_: Done(""), _skills),
     "pair": Command("pair another account of yours (the owner's)", Role.MEMBER, lambda *_: Done(""), _pair),
     "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve),
     "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny),
-    **{word: _later(word) for word in ("memory", "remember", "schedule", "skills")},
+    **{word: _later(word) for word in ("memory", "remember", "schedule")},
 }

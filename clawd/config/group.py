@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from clawd.config.schema import Budget, Config, LimitsTable, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
@@ -37,14 +37,14 @@ class Mount(Table):
 
 class Watch(Table):
     paths: list[str] = Field(min_length=1)
-    """Directories of the group's folder or of its mounts."""
-    globs: list[str] = ["*"]
-    """Names that count."""
+    """Directories of the group's folder, or of its mounts as `/mnt/<name>`."""
+    globs: list[str] = Field(default=["*"], min_length=1)
+    """Names that count, like `*.md`; with a slash, paths like `docs/**/*.txt`."""
     events: list[Literal["added", "modified", "deleted"]] = ["added", "modified"]
     """Changes that count."""
-    settle: Annotated[float, Field(ge=0)] = 2.0
+    settle: Annotated[float, Field(ge=0, le=3600)] = 2.0
     """Seconds without a further change before the wake."""
-    cooldown: Annotated[float, Field(ge=0)] = 60.0
+    cooldown: Annotated[float, Field(ge=0, le=604800)] = 60.0
     """Seconds between two wakes."""
     max_per_hour: Positive = 12
     """Wakes an hour, after which the rule rests and says so."""
@@ -61,6 +61,12 @@ class Webhook(Table):
     """How the sender proves that it knows the secret."""
     prompt: str = ""
     """What the agent is asked to do."""
+
+
+def _apart(hooks: list[Webhook]) -> list[Webhook]:
+    if twice := [hook.name for n, hook in enumerate(hooks) if hook.name in {each.name for each in hooks[:n]}]:
+        raise ValueError(f"there are two webhooks {twice[0]}: give one of them another name")
+    return hooks
 
 
 class Heartbeat(Table):
@@ -86,7 +92,7 @@ class GroupConfig(Table):
     """Directories of the host that the group asks for."""
     watch: list[Watch] = []
     """File changes that wake the group."""
-    webhook: list[Webhook] = []
+    webhook: Annotated[list[Webhook], AfterValidator(_apart)] = []
     """Requests from outside that wake the group."""
     heartbeat: Heartbeat = Heartbeat()
     """A regular look at a checklist."""

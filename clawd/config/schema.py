@@ -207,10 +207,13 @@ class Logging(Table):
     """What a terminal gets of `clawd run`; the file is always JSON lines."""
 
 
+_HOST = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)"
+_PORT = r"(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+Listen = Annotated[str, written(f"{_HOST}:{_PORT}", 'it is like "127.0.0.1:8787"')]
+
+
 class Webhooks(Table):
-    listen: Annotated[str, written(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):\d{1,5}", 'it is like "127.0.0.1:8787"')] = (
-        "127.0.0.1:8787"
-    )
+    listen: Listen = "127.0.0.1:8787"
     """`host:port` where webhooks are listened for, as soon as a group has one."""
 
 

@@ -41,6 +41,10 @@ class CommandContext(Protocol):
         """What `/model` says, and does. Raises ClawdError."""
         ...
 
+    async def skills(self, group: str) -> str:
+        """What `/skills` says."""
+        ...
+
     async def pair(self, person: str | None) -> str:
         """What `/pair` says to an owner: a code for another account of theirs. Raises ClawdError."""
         ...

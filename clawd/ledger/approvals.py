@@ -188,6 +188,11 @@ def unfinished(tx: Transaction) -> list[int]:
     return [row["id"] for row in rows]
 
 
+def decided(tx: Transaction, how: str) -> list[Row]:
+    """What was said yes to in this way and is not begun yet."""
+    return tx.all("SELECT * FROM approval WHERE state = 'approved' AND decided LIKE '% ' || ? ORDER BY id", how)
+
+
 def over(tx: Transaction, now: datetime) -> tuple[list[Row], datetime | None]:
     """The open approvals whose time is over, and when the next one's is."""
     ends = [(moment_of(row["expires"]) or now, row) for row in tx.all("SELECT * FROM approval WHERE state = 'open'")]
