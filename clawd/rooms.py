@@ -65,6 +65,8 @@ from clawd.turns.runs import Runs
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.wakes.edits import Edits
+from clawd.wakes.watcher import Watcher
 from clawd.wakes.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
@@ -228,6 +230,20 @@ class Rooms:
             home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
         )
         self.speech = Speech(lambda: self.config.current)
+        self.watcher = Watcher(self.owner.tell_soon)
+        self.edits = Edits(
+            home,
+            self.config,
+            ledger,
+            clock,
+            tell=self.owner.tell,
+            renew=self.reloads.renew,
+            people=self.roster.now,
+            adopt=self.operations.make_group,
+            is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
+            schedules=lambda group: None,
+            skills=lambda group: None,
+        )
         self.door = Door(
             home,
             ledger,

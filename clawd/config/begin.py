@@ -61,6 +61,9 @@ def ensure_group(home: Home, folder: str) -> list[Path]:
     return [path for path in made if path is not None]
 
 
+TEMPLATES = frozenset({_CLAUDE_MD.encode(), _USER_PROFILE.encode()})  # what nobody has written anything into yet
+
+
 def untouched(user_profile: Path) -> bool:
     """Whether a group's profile says nothing of anybody yet."""
     return not user_profile.exists() or user_profile.read_bytes() == _USER_PROFILE.encode()
