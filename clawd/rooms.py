@@ -241,6 +241,7 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
+            settings=lambda group: self.webhooks.look(),
             schedules=lambda group: None,
             skills=lambda group: None,
         )

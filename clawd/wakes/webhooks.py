@@ -185,14 +185,18 @@ class Webhooks:
             config = self._config.group(group)
             if (problem := self._config.problem_of(group)) is not None:
                 raise problem
-            table = next((each for each in config.webhook if each.name == name), None)
-            if table is None:
-                return None
+        except ClawdError as error:
+            why = f"Requests to webhooks of group {group} are refused: its group.toml cannot be understood"
+            raise Refusal(503, f"unreadable {group}", "not now", why=why) from error
+        table = next((each for each in config.webhook if each.name == name), None)
+        if table is None:
+            return None
+        try:
             secret = table.secret.reveal()
             if not secret.strip():
                 raise ConfigError(f"the secret {table.secret} is blank")
-        except ClawdError as error:
-            raise Refusal(503, "unready", "not now", why=f"{error.message.rstrip('.')}") from None
+        except ConfigError as error:
+            raise Refusal(503, "secret", "not now", why=error.message, about=(group, name)) from error
         return Hook(group, name, table.scheme, table.prompt, secret.encode())
 
     def refused(self, hook: Key | None, refusal: Refusal, size: int) -> None:
