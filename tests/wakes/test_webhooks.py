@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 START = datetime(2026, 12, 1, 9, tzinfo=UTC)
 PUSH = signing.body(ref="refs/heads/main")
-QUICK = Patience(head=0.3, body=1.0, grace=0.3, drain=0.2)
+QUICK = Patience(head=0.5, body=3.0, grace=0.5, drain=0.2)
 HOOKS = "".join(
     f'[[webhook]]\nname = "{scheme}"\nscheme = "{scheme}"\nsecret = "${{env:HOOK}}"\nprompt = "look at it"\n'
     for scheme in ("github", "slack", "stripe", "bearer")
