@@ -268,9 +268,9 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
+            settings=self._group_edited,
             schedules=self.clockwork.look,
             skills=lambda group: None,
-            config_of=self._group_edited,
         )
         self.files = Files(
             home,

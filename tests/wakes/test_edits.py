@@ -46,9 +46,9 @@ class Room:
             people=self._people,
             adopt=self._adopt,
             is_news=self._is_news,
+            settings=lambda group: self.looks.append(f"settings {group}"),
             schedules=lambda group: self.looks.append(f"schedules {group}"),
             skills=lambda group: self.looks.append(f"skills {group}"),
-            config_of=lambda group: self.looks.append(f"config of {group}"),
         )
         self.watcher = Watcher(print)
         self.edits.open(self.watcher)
