@@ -53,6 +53,8 @@ from clawd.sandbox.limits import limits_of
 from clawd.sandbox.mounts import Mounts
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
+from clawd.skills.catalogue import Catalogue
+from clawd.skills.shelf import Shelf
 from clawd.tasks import Tasks
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
@@ -62,10 +64,13 @@ from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
+from clawd.turns.skills import Skills
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
+from clawd.wakes.files import Files
 from clawd.wakes.watcher import Watcher
 from clawd.wakes.webhooks import Webhooks
 
@@ -116,6 +121,7 @@ class Rooms:
         self.reloads = Reloads(self.config, self.owner.tell_soon, self._config_changed)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
+        self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
         self.composer = Composer(
             home,
             clock,
@@ -123,6 +129,7 @@ class Rooms:
             self.gate.environment,
             config=lambda: self.config.current,
             host_tools=self._host_tools,
+            skills=self.skills.of,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
@@ -140,6 +147,15 @@ class Rooms:
             warm_seconds=lambda group: self.config.for_group(group).sandbox.warm_minutes * 60,
             books=self.books,
             wall_seconds=self.config.wall_seconds,
+        )
+        self.mounts = Mounts(
+            home,
+            os.environ,
+            runtime_directory(dict(os.environ)),
+            self.config.mounts,
+            lambda: group_folders(home),
+            self.config.current.sandbox.docker_host,
+            trouble,
         )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
@@ -160,17 +176,12 @@ class Rooms:
             self.config.warnings,
             lambda group: self.config.for_group(group).timezone,
             self.gate.bundle,
-            Mounts(
-                home,
-                os.environ,
-                runtime_directory(dict(os.environ)),
-                self.config.mounts,
-                lambda: group_folders(home),
-                self.config.current.sandbox.docker_host,
-                trouble,
-            ),
+            self.skills,
+            self.mounts,
         )
-        self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon)
+        self.upkeep = Upkeep(
+            home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon, self.skills.shelf
+        )
         self.dispatcher.runs.check_room = self.upkeep.check_room
         self.counter = Counter(
             dispatcher=self.dispatcher,
@@ -197,6 +208,7 @@ class Rooms:
                 limits=self.channels.limits,
                 deliver=self.outbox.wake,
                 raised=self.dispatcher.spending.look,
+                watched=lambda group: self.files.renew(group),
             ),
             self.owner,
             limits=self.channels.limits_of,
@@ -216,8 +228,23 @@ class Rooms:
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
+            self.skills,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
+        self.clockwork = Clockwork(
+            home,
+            ledger,
+            clock,
+            tasks,
+            signals,
+            self.config,
+            self.owner,
+            base=self.bindings.base,
+            wake=self.dispatcher.wake,
+            deliver=self.outbox.wake,
+            limits=self.channels.limits_of,
+            output=self.executor.output,
+        )
         self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
@@ -241,8 +268,22 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
-            schedules=lambda group: None,
+            config_of=self._config_of,
+            schedules=self.clockwork.look,
             skills=lambda group: None,
+        )
+        self.files = Files(
+            home,
+            self.config,
+            ledger,
+            clock,
+            tasks,
+            self.watcher,
+            judge=self.mounts.check,
+            base=self.bindings.base,
+            wake=self.dispatcher.wake,
+            deliver=self.outbox.wake,
+            limits=self.channels.limits_of,
         )
         self.door = Door(
             home,
@@ -314,6 +355,11 @@ class Rooms:
         self.reloads.renew()
         return self.config.for_group(group)
 
+    def _config_of(self, group: str) -> None:
+        """A group's file may say something else now."""
+        self.files.renew(group)
+        self.clockwork.look(group)
+
     def _rules(self, group: str) -> Rules:
         """What holds in the shared chats of a group."""
         settings, trigger = self.config.shared(group)
@@ -339,9 +385,10 @@ class Rooms:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
         group = str(params.get("group") or "main")
         await self.operations.group(group)
-        return await self.executor.execute(
-            group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
-        )
+        with self.files.command(group):
+            return await self.executor.execute(
+                group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
+            )
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""

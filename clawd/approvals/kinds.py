@@ -8,6 +8,8 @@ from clawd.approvals.budget import Budget
 from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
 from clawd.approvals.send import Send
+from clawd.approvals.skill import Skill
+from clawd.approvals.watch import Watch
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
 from clawd.config.home import Home
@@ -25,8 +27,10 @@ def kinds(
     limits: Callable[[str], ChannelLimits | None],
     deliver: Callable[[Address], None],
     raised: Callable[[], None],
+    watched: Callable[[str], None],
 ) -> dict[str, Kind]:
-    """`limits` are those of a channel that is there; `raised` is told that a budget was."""
+    """`limits` are those of a channel that is there; `raised` is told that a budget was, `watched` which
+    group has other watches."""
     chat = (home, bindings, limits, deliver)
     every = [
         Person(*chat, roster),
@@ -34,5 +38,7 @@ def kinds(
         Bind(*chat),
         Budget(home, clock, raised),
         Send(home, limits, deliver),
+        Watch(home, watched),
+        Skill(home),
     ]
     return {kind.name: kind for kind in every}

@@ -4,6 +4,7 @@ ALTER TABLE wake ADD COLUMN rule TEXT;            -- what made it: 'schedule:ID'
 ALTER TABLE wake ADD COLUMN made TEXT;
 CREATE INDEX wake_rule ON wake (rule, id) WHERE rule IS NOT NULL;
 ALTER TABLE turn ADD COLUMN allowance TEXT;       -- JSON {usd, tokens}: what this turn may use, beside its group's budget
+ALTER TABLE turn ADD COLUMN tools TEXT;           -- JSON: the host tools that are left to it by skills that it read
 
 -- What an agent wrote that outlives its turn, by its content: it acts for nobody above that turn, and is trusted no
 -- further, wherever it is found in its group. What has no row here a person made on the host.
@@ -26,12 +27,14 @@ CREATE TABLE schedule (
     generation INTEGER NOT NULL,
     sha256 TEXT NOT NULL,
     stamp TEXT NOT NULL,                      -- JSON: of the file when it was read; an equal one is not read again
-    facts TEXT NOT NULL,                      -- JSON: what it says
+    facts TEXT,                               -- JSON: what it says; of a file that is wrong, what it said before
+    error TEXT,                               -- what is wrong with the file
     since TEXT NOT NULL,                      -- when it was taken up as it is; `every` counts from there
     next TEXT,                                -- when it is due next, as far as was known then; a copy of what follows
     last_due TEXT,
     failures INTEGER NOT NULL DEFAULT 0,      -- in a row
     paused TEXT,                              -- why it paused itself
+    told INTEGER NOT NULL DEFAULT 0,          -- whether the owner knows that it paused itself
     gone TEXT,                                -- since when there is no such file
     PRIMARY KEY (grp, id, generation)
 ) STRICT, WITHOUT ROWID;
@@ -53,22 +56,37 @@ CREATE TABLE firing (
 CREATE INDEX firing_open ON firing (grp, schedule) WHERE state IN ('due', 'fired');
 CREATE INDEX firing_wake ON firing (wake) WHERE wake IS NOT NULL;
 
--- What a watched tree was like when it was last looked at. `rule` is the sha256 of its paths and globs.
+-- What a watched tree was like when its group was last told of it. `rule` is the sha256 of the rule's paths and globs.
 CREATE TABLE seen (
     grp TEXT NOT NULL,
     rule TEXT NOT NULL,
-    path BLOB NOT NULL,                       -- beneath the group's folder or the mount; any bytes
+    path BLOB NOT NULL,                       -- beneath the group's folder, or /mnt/NAME/…; any bytes
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
     ino INTEGER NOT NULL,
     sha256 BLOB,                              -- NULL for what is too large to be read
     PRIMARY KEY (grp, rule, path)
 ) STRICT, WITHOUT ROWID;
+-- What is not like that any more, and was not told yet.
+CREATE TABLE changed (
+    grp TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    path BLOB NOT NULL,
+    size INTEGER,                             -- NULL: it is gone
+    mtime_ns INTEGER,
+    ino INTEGER,
+    at REAL NOT NULL,                         -- since when it has been so, monotonic: 0 in an earlier life
+    own INTEGER NOT NULL,                     -- whether a turn of the group itself did it
+    event TEXT,                               -- added, modified, deleted: once it stood still and was read
+    sha256 BLOB,
+    PRIMARY KEY (grp, rule, path)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE watching (
     grp TEXT NOT NULL,
     rule TEXT NOT NULL,
-    looked TEXT NOT NULL,                     -- when the tree was first and last looked at
+    wakes INTEGER NOT NULL,                   -- the number of its last one, that no other rule before it had
     rests TEXT,                               -- since when it has had its wakes of the hour, and that was told
+    roots TEXT NOT NULL DEFAULT '{}',         -- JSON by root: {device, gone, told}; no device: it was not looked at yet
     PRIMARY KEY (grp, rule)
 ) STRICT, WITHOUT ROWID;
 
