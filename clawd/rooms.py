@@ -268,7 +268,7 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
-            settings=self._group_edited,
+            config_of=self._config_of,
             schedules=self.clockwork.look,
             skills=lambda group: None,
         )
@@ -351,15 +351,16 @@ class Rooms:
         self.webhooks.look()
         self.clockwork.look()
 
-    def _group_edited(self, group: str) -> None:
-        self.clockwork.look(group)
-        self.files.renew(group)
-        self.webhooks.look()
-
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _config_of(self, group: str) -> None:
+        """A group's file may say something else now."""
+        self.files.renew(group)
+        self.clockwork.look(group)
+        self.webhooks.look()
 
     def _rules(self, group: str) -> Rules:
         """What holds in the shared chats of a group."""

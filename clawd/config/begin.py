@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,10 +85,19 @@ def untouched(user_profile: Path) -> bool:
 
 
 def _keep(path: Path, data: bytes) -> Path | None:
-    """Write a file unless something has that name; gives its path if it was written."""
+    """Write a file unless something has that name, or is given it just now; gives its path if it was written."""
     if path.exists() or path.is_symlink():
         return None
-    write_atomic(path, data)
+    whole = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    write_atomic(whole, data)
+    try:
+        os.link(whole, path)
+    except FileExistsError:
+        return None
+    except OSError:  # a disk without hard links
+        whole.replace(path)
+    finally:
+        whole.unlink(missing_ok=True)
     return path
 
 
