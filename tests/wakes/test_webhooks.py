@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,9 @@ from clawd.commands.operations import Operations
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
 from clawd.config.load import init_home
-from clawd.health import doctor
 from clawd.ledger.db import Ledger
 from clawd.people.bindings import Bindings
-from clawd.wakes import listener
-from clawd.wakes.hook import Patience, Refusal, Refusals
+from clawd.wakes.hook import Patience
 from clawd.wakes.webhooks import Webhooks
 from tests.wakes import signing
 
