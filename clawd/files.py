@@ -46,19 +46,33 @@ def plain(path: str, flags: int) -> int:
     return descriptor
 
 
-def open_beneath(root: Path, relative: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """A descriptor of the regular file `relative` beneath `root`; the caller closes it.
+def directory_beneath(root: Path | int, relative: str) -> int:
+    """A descriptor of the directory `relative` beneath `root`, which "" is itself; the caller closes it. Raises
+    UnsafePath for a link anywhere on the way, or what is no directory; FileNotFoundError as usual."""
+    parts = parts_of(relative) if relative else ()
+    at = os.dup(root) if isinstance(root, int) else os.open(root, _DIRECTORY)
+    try:
+        for part in parts:
+            below = os.open(part, _DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+    except OSError as error:
+        os.close(at)
+        if error.errno in _LINK_ERRORS:
+            raise UnsafePath(f"{relative!r} is a link, or not a directory") from error
+        raise
+    return at
+
+
+def open_beneath(root: Path | int, relative: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of the regular file `relative` beneath `root`, a path or a descriptor; the caller closes it.
 
     Raises UnsafePath for a link anywhere on the way, a special file, or a path that leaves the root;
     FileNotFoundError as usual.
     """
     *parents, name = parts_of(relative)
-    at = os.open(root, _DIRECTORY)
+    at = directory_beneath(root, "/".join(parents))
     try:
-        for parent in parents:
-            below = os.open(parent, _DIRECTORY, dir_fd=at)
-            os.close(at)
-            at = below
         # O_NONBLOCK: opening a FIFO that an agent left must not hang the daemon.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=at)
     except OSError as error:

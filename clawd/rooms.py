@@ -68,6 +68,9 @@ from clawd.turns.skills import Skills
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.wakes.edits import Edits
+from clawd.wakes.files import Files
+from clawd.wakes.watcher import Watcher
 from clawd.wakes.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
@@ -144,6 +147,15 @@ class Rooms:
             books=self.books,
             wall_seconds=self.config.wall_seconds,
         )
+        self.mounts = Mounts(
+            home,
+            os.environ,
+            runtime_directory(dict(os.environ)),
+            self.config.mounts,
+            lambda: group_folders(home),
+            self.config.current.sandbox.docker_host,
+            trouble,
+        )
         for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
             stores.register(store)
         self.dispatcher.reconciler.runs = Runs(
@@ -164,15 +176,7 @@ class Rooms:
             lambda group: self.config.for_group(group).timezone,
             self.gate.bundle,
             self.skills,
-            Mounts(
-                home,
-                os.environ,
-                runtime_directory(dict(os.environ)),
-                self.config.mounts,
-                lambda: group_folders(home),
-                self.config.current.sandbox.docker_host,
-                trouble,
-            ),
+            self.mounts,
         )
         self.upkeep = Upkeep(
             home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon, self.skills.shelf
@@ -203,6 +207,7 @@ class Rooms:
                 limits=self.channels.limits,
                 deliver=self.outbox.wake,
                 raised=self.dispatcher.spending.look,
+                watched=lambda group: self.files.renew(group),
             ),
             self.owner,
             limits=self.channels.limits_of,
@@ -237,6 +242,33 @@ class Rooms:
             home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
         )
         self.speech = Speech(lambda: self.config.current)
+        self.watcher = Watcher(self.owner.tell_soon)
+        self.edits = Edits(
+            home,
+            self.config,
+            ledger,
+            clock,
+            tell=self.owner.tell,
+            renew=self.reloads.renew,
+            people=self.roster.now,
+            adopt=self.operations.make_group,
+            is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
+            schedules=lambda group: None,
+            skills=lambda group: None,
+        )
+        self.files = Files(
+            home,
+            self.config,
+            ledger,
+            clock,
+            tasks,
+            self.watcher,
+            judge=self.mounts.check,
+            base=self.bindings.base,
+            wake=self.dispatcher.wake,
+            deliver=self.outbox.wake,
+            limits=self.channels.limits_of,
+        )
         self.door = Door(
             home,
             ledger,
@@ -332,9 +364,10 @@ class Rooms:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
         group = str(params.get("group") or "main")
         await self.operations.group(group)
-        return await self.executor.execute(
-            group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
-        )
+        with self.files.command(group):
+            return await self.executor.execute(
+                group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
+            )
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""

@@ -9,6 +9,7 @@ from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
 from clawd.approvals.send import Send
 from clawd.approvals.skill import Skill
+from clawd.approvals.watch import Watch
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
 from clawd.config.home import Home
@@ -26,8 +27,10 @@ def kinds(
     limits: Callable[[str], ChannelLimits | None],
     deliver: Callable[[Address], None],
     raised: Callable[[], None],
+    watched: Callable[[str], None],
 ) -> dict[str, Kind]:
-    """`limits` are those of a channel that is there; `raised` is told that a budget was."""
+    """`limits` are those of a channel that is there; `raised` is told that a budget was, `watched` which
+    group has other watches."""
     chat = (home, bindings, limits, deliver)
     every = [
         Person(*chat, roster),
@@ -36,5 +39,6 @@ def kinds(
         Budget(home, clock, raised),
         Send(home, limits, deliver),
         Skill(home),
+        Watch(home, watched),
     ]
     return {kind.name: kind for kind in every}

@@ -75,6 +75,9 @@ def _skills(home: Home) -> Iterator[Path]:
             yield file
 
 
+TEMPLATES = frozenset({_CLAUDE_MD.encode(), _USER_PROFILE.encode()})  # what nobody has written anything into yet
+
+
 def untouched(user_profile: Path) -> bool:
     """Whether a group's profile says nothing of anybody yet."""
     return not user_profile.exists() or user_profile.read_bytes() == _USER_PROFILE.encode()

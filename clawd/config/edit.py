@@ -4,7 +4,7 @@ written."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,25 @@ def change(path: Path, values: Mapping[str, Any], more: Mapping[str, Sequence[An
         _change(path, values, more)
 
 
+def remove(path: Path, key: str, is_it: Callable[[Any], bool]) -> None:
+    """Take the items of a list out of which this is said. Raises the same."""
+    with _ALONE:
+        import tomlkit
+
+        document = tomlkit.parse(path.read_text("utf-8"))
+        for place in reversed(range(len(document.get(key, ())))):
+            if is_it(document[key][place].unwrap()):
+                del document[key][place]
+        if key in document and not document[key]:
+            del document[key]
+        changed = tomlkit.dumps(document)
+        _write(path, f"{changed.rstrip(chr(10))}\n" if changed.endswith("\n\n") else changed)
+
+
 def _change(path: Path, values: Mapping[str, Any], more: Mapping[str, Sequence[Any]]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
+    from tomlkit.items import AoT
 
     text = path.read_text("utf-8") if path.exists() else "schema = 1\n"
     parse_group(text)
@@ -50,14 +66,32 @@ def _change(path: Path, values: Mapping[str, Any], more: Mapping[str, Sequence[A
             _set(document, key, value)
         except TOMLKitError as error:
             raise UsageError(f"{key!r} cannot be set: {error}") from error
+    tables = ""  # they stand last: the comment before a table would be taken for the end of the one before it
     for key, items in more.items():
+        if isinstance(items[0], Mapping) and isinstance(document.get(key, AoT([])), AoT):
+            tables += "".join(f"\n{tomlkit.dumps({key: [each]})}" for each in items)
+            continue
         if key not in document:
             _set(document, key, [])
-        document[key].extend(items)
+        document[key].extend(map(_inline, items))
     changed = tomlkit.dumps(document)
+    _write(path, f"{changed}{'' if changed.endswith(chr(10)) or not tables else chr(10)}{tables}")
+
+
+def _write(path: Path, changed: str) -> None:
     parse_group(changed)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     write_atomic(path, changed.encode(), mode)
+
+
+def _inline(item: Any) -> Any:
+    import tomlkit
+
+    if not isinstance(item, Mapping):
+        return item
+    table = tomlkit.inline_table()
+    table.update(item)
+    return table
 
 
 def _set(document: Any, key: str, value: Any) -> None:

@@ -37,14 +37,14 @@ class Mount(Table):
 
 class Watch(Table):
     paths: list[str] = Field(min_length=1)
-    """Directories of the group's folder or of its mounts."""
-    globs: list[str] = ["*"]
-    """Names that count."""
+    """Directories of the group's folder, or of its mounts as `/mnt/<name>`."""
+    globs: list[str] = Field(default=["*"], min_length=1)
+    """Names that count, like `*.md`; with a slash, paths like `docs/**/*.txt`."""
     events: list[Literal["added", "modified", "deleted"]] = ["added", "modified"]
     """Changes that count."""
-    settle: Annotated[float, Field(ge=0)] = 2.0
+    settle: Annotated[float, Field(ge=0, le=3600)] = 2.0
     """Seconds without a further change before the wake."""
-    cooldown: Annotated[float, Field(ge=0)] = 60.0
+    cooldown: Annotated[float, Field(ge=0, le=604800)] = 60.0
     """Seconds between two wakes."""
     max_per_hour: Positive = 12
     """Wakes an hour, after which the rule rests and says so."""

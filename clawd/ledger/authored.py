@@ -5,15 +5,23 @@ Whatever has no row here a person made on the host, and it is the owner's.
 
 from __future__ import annotations
 
-from typing import Literal
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from clawd.ledger import turns
+from clawd.ledger.approvals import canonical
 from clawd.ledger.db import Transaction
 from clawd.model import Authority
 from clawd.trust import Role, lowest
 
 Kind = Literal["schedule", "watch", "skill"]
 OWNER = Authority(Role.OWNER, 1.0)
+
+
+def digest(says: Mapping[str, Any]) -> str:
+    """What a rule is known by that is no file of its own: the sha256 of all that it says."""
+    return hashlib.sha256(canonical(says).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def note(tx: Transaction, kind: Kind, group: str, name: str, sha256: str, turn: int, now: str) -> Authority:
@@ -26,8 +34,13 @@ def note(tx: Transaction, kind: Kind, group: str, name: str, sha256: str, turn: 
 
 def acts(tx: Transaction, kind: Kind, group: str, sha256: str) -> Authority:
     """For whom what has this content acts, and how far it is trusted."""
+    return of_agent(tx, kind, group, sha256) or OWNER
+
+
+def of_agent(tx: Transaction, kind: Kind, group: str, sha256: str) -> Authority | None:
+    """The same; None for what no agent wrote."""
     row = tx.one("SELECT * FROM authored WHERE kind = ? AND grp = ? AND sha256 = ?", kind, group, sha256)
-    return Authority(Role(row["authority"]), row["taint"]) if row else OWNER
+    return Authority(Role(row["authority"]), row["taint"]) if row else None
 
 
 def every(tx: Transaction, kind: Kind, group: str) -> dict[str, Authority]:

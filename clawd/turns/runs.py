@@ -356,6 +356,13 @@ class Runs:
         self._told[run.group] = wrong
         return new
 
+    def is_news(self, group: str, sentence: str) -> bool:
+        """Whether the people of a group were not told this yet, as they are now: `render` does not say it again."""
+        told = self._told.setdefault(group, set())
+        new = sentence not in told
+        told.add(sentence)
+        return new
+
     def _show(self, run: Run) -> None:
         group = self._home.group(run.group)
         sources = tuple(_stamp(path) for path in (group.claude_md, group.user_profile))

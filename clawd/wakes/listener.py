@@ -317,7 +317,7 @@ def _address(request: web.BaseRequest) -> str:
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    """aiohttp's, for any target: it looks for a host in one, and fails at some that have none."""
+    """aiohttp's, for any target: it looks for a host in one, and fails at some that are none, like `http://xn--/`."""
     loop = asyncio.get_running_loop()
     try:
         return web.BaseRequest(message, payload, protocol, writer, task, loop)

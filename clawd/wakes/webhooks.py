@@ -153,7 +153,9 @@ class Webhooks:
         try:
             self._at = await listener.open(host.strip("[]"), int(port))
         except (OSError, UnicodeError) as error:
-            why = _HELP.get(getattr(error, "errno", None) or 0, getattr(error, "strerror", None) or "that is no address")
+            why = _HELP.get(
+                getattr(error, "errno", None) or 0, getattr(error, "strerror", None) or "that is no address"
+            )
             self._error = why
             self._trouble(f"Webhooks cannot be listened for at {wanted}: {why}. It is tried again and again.")
             log.warning("no webhooks at %s: %s", wanted, error)

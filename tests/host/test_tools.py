@@ -45,7 +45,8 @@ async def do(context: ToolContext, tool: Any, **arguments: Any) -> dict[str, Any
 
 def test_every_tool_is_declared_tersely_and_explained_in_full() -> None:
     table = built_in()
-    assert list(table) == ["send_message", "send_file", "ask", "react", "skill_read", "skill_propose", "tool_help"]
+    assert list(table) == ["send_message", "send_file", "ask", "react", "watch", "skill_read", "skill_propose",
+                           "tool_help"]  # fmt: skip
     declared = declarations(ChannelLimits(reactions=True))
     assert len(json.dumps(declared, separators=(",", ":"), ensure_ascii=False)) < 1300
     assert [each["name"] for each in declared] == list(table)

@@ -97,10 +97,18 @@ ToolTable = Mapping[str, Tool]
 
 def built_in() -> ToolTable:
     """Every tool that ships."""
-    from clawd.host.tools import ask, react, send_file, send_message, skill_propose, skill_read, tool_help
+    from clawd.host.tools import ask, react, send_file, send_message, skill_propose, skill_read, tool_help, watch
 
-    table: list[Any] = [send_message, send_file, ask, react, skill_read, skill_propose, tool_help]
-    # mypy cannot see a type attribute in a module
+    table: list[Any] = [
+        send_message,
+        send_file,
+        ask,
+        react,
+        watch,
+        skill_read,
+        skill_propose,
+        tool_help,
+    ]  # mypy cannot see a type attribute in a module
     return {tool.NAME: tool for tool in table}
 
 

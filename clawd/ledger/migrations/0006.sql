@@ -54,22 +54,37 @@ CREATE TABLE firing (
 CREATE INDEX firing_open ON firing (grp, schedule) WHERE state IN ('due', 'fired');
 CREATE INDEX firing_wake ON firing (wake) WHERE wake IS NOT NULL;
 
--- What a watched tree was like when it was last looked at. `rule` is the sha256 of its paths and globs.
+-- What a watched tree was like when its group was last told of it. `rule` is the sha256 of the rule's paths and globs.
 CREATE TABLE seen (
     grp TEXT NOT NULL,
     rule TEXT NOT NULL,
-    path BLOB NOT NULL,                       -- beneath the group's folder or the mount; any bytes
+    path BLOB NOT NULL,                       -- beneath the group's folder, or /mnt/NAME/…; any bytes
     size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL,
     ino INTEGER NOT NULL,
     sha256 BLOB,                              -- NULL for what is too large to be read
     PRIMARY KEY (grp, rule, path)
 ) STRICT, WITHOUT ROWID;
+-- What is not like that any more, and was not told yet.
+CREATE TABLE changed (
+    grp TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    path BLOB NOT NULL,
+    size INTEGER,                             -- NULL: it is gone
+    mtime_ns INTEGER,
+    ino INTEGER,
+    at REAL NOT NULL,                         -- since when it has been so, monotonic: 0 in an earlier life
+    own INTEGER NOT NULL,                     -- whether a turn of the group itself did it
+    event TEXT,                               -- added, modified, deleted: once it stood still and was read
+    sha256 BLOB,
+    PRIMARY KEY (grp, rule, path)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE watching (
     grp TEXT NOT NULL,
     rule TEXT NOT NULL,
-    looked TEXT NOT NULL,                     -- when the tree was first and last looked at
+    wakes INTEGER NOT NULL,                   -- the number of its last one, that no other rule before it had
     rests TEXT,                               -- since when it has had its wakes of the hour, and that was told
+    roots TEXT NOT NULL DEFAULT '{}',         -- JSON by root: {device, gone, told}; no device: it was not looked at yet
     PRIMARY KEY (grp, rule)
 ) STRICT, WITHOUT ROWID;
 
