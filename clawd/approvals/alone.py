@@ -19,11 +19,8 @@ from clawd.ledger.deliveries import Address
 
 def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
     """What an agent asked for can be told to it; nothing is asked or begun."""
-    kinds: dict[str, Kind] = {
-        Send.name: Send(home, lambda channel: None, _nothing),
-        Watch.name: Watch(home, _nothing),
-        Skill.name: Skill(home),
-    }
+    every: list[Kind] = [Send(home, lambda channel: None, _nothing), Skill(home), Watch(home, _nothing)]
+    kinds = {kind.name: kind for kind in every}
     return Approvals(
         ledger, clock, None, kinds, _Nobody(), limits=lambda channel: NOTICE, deliver=_nothing, wake=_nothing,
         blobs=home.blobs,

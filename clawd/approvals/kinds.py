@@ -38,7 +38,7 @@ def kinds(
         Bind(*chat),
         Budget(home, clock, raised),
         Send(home, limits, deliver),
-        Watch(home, watched),
         Skill(home),
+        Watch(home, watched),
     ]
     return {kind.name: kind for kind in every}
