@@ -259,7 +259,7 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
-            schedules=lambda group: None,
+            schedules=self.clockwork.look,
             skills=lambda group: None,
         )
         self.files = Files(
@@ -330,6 +330,11 @@ class Rooms:
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
+
+    def _reloaded(self, changes: Sequence[str]) -> None:
+        self.channels.renew(changes)
+        if any(change.startswith("claw.timezone:") for change in changes):
+            self.clockwork.look()
 
     def _host_tools(self, channel: str) -> list[dict[str, Any]]:
         from clawd.host.tools import declarations

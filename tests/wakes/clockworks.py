@@ -147,9 +147,7 @@ class Works:
 
     def one(self, id: str = "a", group: str = "main") -> dict[str, Any]:
         """Its line of `schedule list`."""
-        return next(
-            row for row in self.ledger.tx(lambda tx: firings.listed(tx, group)) if row["id"] == f"{group}/{id}"
-        )
+        return next(row for row in self.ledger.tx(lambda tx: firings.listed(tx, group)) if row["id"] == f"{group}/{id}")
 
     def told(self, chat: str = "terminal:main") -> list[str]:
         to = address_of(chat)
