@@ -182,7 +182,9 @@ async def test_a_proven_request_is_a_file_and_a_wake_before_it_is_answered(world
 
 
 async def test_a_hook_without_words_of_its_own_in_a_group_with_a_chat(world: World) -> None:
-    world.write(f'bindings = ["slack:T1/C2"]\n[[webhook]]\nname = "b"\nscheme = "bearer"\nsecret = "${{file:{__file__}}}"')
+    world.write(
+        f'bindings = ["slack:T1/C2"]\n[[webhook]]\nname = "b"\nscheme = "bearer"\nsecret = "${{file:{__file__}}}"'
+    )
     secret = world.home.root / "secret"
     secret.write_text("tok\n")
     world.write(
@@ -279,9 +281,7 @@ BIG = b"x" * ((1 << 20) + 1)
         (request(b"", "Connection: Upgrade", "Upgrade: h2c").replace(b"sha256=", b"sha256=0"), 401),
     ],
 )
-async def test_what_is_refused(
-    world: World, data: bytes, status: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_refused(world: World, data: bytes, status: int, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(world):
         answer = await world.raw(data)
         assert status_of(answer) == status, answer
