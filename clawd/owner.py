@@ -10,7 +10,7 @@ from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.ledger import chats, deliveries
 from clawd.ledger.db import Ledger, Transaction
-from clawd.ledger.deliveries import TERMINAL, Address, binding_of
+from clawd.ledger.deliveries import TERMINAL, Address, address_of, binding_of
 from clawd.people.roster import LiveRoster
 from clawd.signals import Signals
 from clawd.tasks import Tasks
@@ -55,20 +55,25 @@ class Owner:
                 return name, Address(row["channel"], row["account"], row["chat"], "")
         return _AT_TERMINAL, TERMINAL
 
-    async def tell(self, text: str, but_not: str | None = None) -> None:
-        """Once while nobody has seen it. `but_not` is the channel that it is about."""
-        log.error("%s", text)
+    async def tell(
+        self, text: str, but_not: str | None = None, also: Sequence[str] = (), level: int = logging.ERROR
+    ) -> None:
+        """Once while nobody has seen it. `but_not` is the channel that it is about; `also` are bindings of chats to
+        tell, too."""
+        log.log(level, "%s", text)
         now = rfc3339(self._clock.now())
 
-        def tell(tx: Transaction) -> Address:
-            at = self.where(tx, but_not)[1]
-            if at != TERMINAL or text not in [row["text"] for row in deliveries.unseen(tx, at.chat, at.thread)]:
-                deliveries.enqueue(
-                    tx, at, session=binding_of(at), kind="notice", text=text, now=now, limits=self._limits(at.channel)
-                )
-            return at
+        def tell(tx: Transaction) -> set[Address]:
+            chats = (address_of(binding) for binding in also)
+            told = {self.where(tx, but_not)[1], *(at for at in chats if self._is_live(at.channel))}
+            for at in told:
+                if at != TERMINAL or text not in [row["text"] for row in deliveries.unseen(tx, at.chat, at.thread)]:
+                    limits = self._limits(at.channel)
+                    deliveries.enqueue(tx, at, session=binding_of(at), kind="notice", text=text, now=now, limits=limits)
+            return told
 
-        self._deliver(await self._ledger.insist(tell))
+        for at in await self._ledger.insist(tell):
+            self._deliver(at)
 
     def tell_soon(self, text: str, but_not: str | None = None) -> None:
         self._tasks.start_soon(self.tell, text, but_not)

@@ -34,10 +34,13 @@ class Reloads:
             self._reload()
 
     def _reload(self) -> None:
+        broken = "config.toml" in self._config.problems
         try:
             changes = self._config.reload()
             log.info("config reloaded: %s", changes)
             self._changed(changes)
+            if broken:
+                self._told("config.toml is understood again, and used.")
             if late := [each for each in changes if each.startswith(AT_START)]:
                 self._told(f"The edited config is used; from the next start on: {', '.join(late)}")
         except (ClawdError, OSError) as error:

@@ -206,15 +206,30 @@ def test_a_work_that_is_a_link_or_another_s_is_an_error(home: Home) -> None:
     assert any("is a link" in message for level, message in told(home, "groups") if level == "error")
 
 
-def test_a_skill_that_the_agent_cannot_read_is_named(home: Home) -> None:
-    file = home.skills / "mine" / "SKILL.md"
-    file.parent.mkdir()
-    file.write_text("x")
-    file.chmod(0o600 if os.geteuid() == 0 else 0o000)
-    [(level, message)] = told(home, "skills")
-    assert level == "warn" and "mine/SKILL.md" in message
-    file.chmod(0o644)
-    assert told(home, "skills") == []
+def test_what_is_wrong_with_skills_is_named(home: Home) -> None:
+    assert told(home, "skills") == [("ok", "there are none")]
+    folder = home.skills / "mine"
+    (folder / ".vscode").mkdir(parents=True)
+    file = folder / "SKILL.md"
+    file.write_text("---\nname: mine\ndescription: For tests.\n---\nDo it.\n")
+    (folder / ".vscode" / "tasks.json").write_text("{}")
+    (folder / ".env").write_text("KEY=1")
+    (folder / "link").symlink_to("/etc/passwd")
+    (folder / "closed.md").touch(mode=0o200)
+    said = {message for level, message in told(home, "skills") if level == "warn"}
+    for words in (
+        ".vscode/tasks.json",
+        "may be secrets",
+        "'link' is left out: it is a link",
+        "'closed.md' is left out",
+    ):
+        assert any(words in each for each in said), words
+    file.write_text("no frontmatter")
+    assert any(f"{folder} is not used: SKILL.md does not begin" in message for _, message in told(home, "skills"))
+    for name in (".env", "link", "closed.md", ".vscode/tasks.json"):
+        (folder / name).unlink()
+    file.write_text("---\nname: mine\ndescription: For tests.\n---\nDo it.\n")
+    assert told(home, "skills") == [("ok", "1 skills, and nothing is wrong with them")]
 
 
 # ---- what an agent left

@@ -329,6 +329,18 @@ _BUILT = (
     Command(("skills", "pending"), "the skills that agents propose", "skills:pending"),
     Command(("skills", "approve"), "say yes to one of them", "skills:approve", (_SKILL, _OF_GROUP)),
     Command(("skills", "reject"), "say no to it", "skills:reject", (_SKILL, _OF_GROUP)),
+    Command(
+        ("schedule", "next"),
+        "when a rule is due next, and how it is understood",
+        "schedules:next_times",
+        (
+            _argument("expr", metavar="EXPR", help='a cron line, "every 20m", "at 2026-12-01T09:00", or plain words'),
+            _argument("--tz", dest="zone", metavar="Z", help="its zone (default: as config.toml says)"),
+            _argument("--after", metavar="T", help="later than this (default: now)"),
+            _argument("-n", dest="count", type=_number, default=5, metavar="N", help="so many (default: 5)"),
+        ),
+        home=False,
+    ),
     Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),
     Command(
         ("service", "install"),
@@ -341,7 +353,7 @@ _BUILT = (
 
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
-    "schedule": "list add show run pause resume remove history next",
+    "schedule": "list add show run pause resume remove history",
     "skills": "history revert",
     "memory": "write read search list update delete edit consolidate reflect reindex pending approve reject"
     " quarantine trust why",

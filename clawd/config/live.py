@@ -79,6 +79,8 @@ class LiveConfig:
         """What those who talk to a group must know of its file."""
         problem = self.problem_of(folder)
         holds = "what it said before still holds, but for grants and mounts, of which there are none meanwhile"
+        if folder not in self._groups:
+            holds = "nothing is answered here meanwhile"
         return [f"groups/{folder}/group.toml is not used; {holds}: {problem}"] if problem else []
 
     def mounts(self, folder: str) -> Sequence[Mount]:

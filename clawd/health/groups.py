@@ -9,7 +9,6 @@ import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
 from clawd.commands.mounts import mounts_of
@@ -61,11 +60,6 @@ def files(home: Home) -> Iterator[Finding]:
     for each in _works(home):
         wrong = True
         yield each
-    for tree in (home.skills, *(home.group(folder).skills for folder in group_folders(home))):
-        if hidden := unreadable(tree):
-            wrong = True
-            command = f"chmod -R a+rX {shlex.quote(str(tree))}"
-            yield finding("skills", "warn", f"the agent cannot read {named(hidden)} in {tree}", command)
     if not wrong:
         yield finding("groups", "ok", "every group's own files are its owner's alone")
 
@@ -97,15 +91,6 @@ def _works(home: Home) -> Iterator[Finding]:
             elif uid is not None and status.st_uid not in (uid, os.geteuid()):
                 message = f"{work} belongs to user {status.st_uid}, and the agent is {uid}"
                 yield finding("groups", "error", message, f"chown -R {uid}:{uid} {shlex.quote(str(work))}")
-
-
-def unreadable(tree: Path) -> list[str]:
-    """Files beneath it that an agent cannot read: as root its agents are other users."""
-    needed = 0o004 if os.geteuid() == 0 else 0o400
-    found: list[str] = []
-    with suppress(UnsafePath):
-        found = [path for path, status in islice(walk_beneath(tree), MOST_FILES) if not status.st_mode & needed]
-    return found
 
 
 def work(home: Home) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawd.config.home import GroupHome
-from clawd.errors import UnsafePath
+from clawd.errors import Refused, UnsafePath
 from clawd.files import read_owned, write_atomic
 from clawd.sandbox.directories import MOUNT_POINTS
 
@@ -38,15 +38,25 @@ def render(view: Path, group: GroupHome) -> Rendered:
         with contextlib.suppress(FileNotFoundError):
             before = shown.read_bytes()
         try:
-            now = read_owned(source.parent, source.name)
+            now = read(source)
         except FileNotFoundError:
             shown.unlink(missing_ok=True)
             changed |= before is not None
-        except (UnsafePath, OSError) as error:
-            why = error.message if isinstance(error, UnsafePath) else f"it cannot be read: {error.strerror}"
-            refused.append(f"{source} is not used: {why}")
+        except Refused as error:
+            refused.append(error.message)
         else:
             if now != before:
                 write_atomic(shown, now, 0o644)
                 changed = True
     return Rendered(changed, tuple(refused))
+
+
+def read(source: Path) -> bytes:
+    """What the owner wrote. Raises FileNotFoundError, Refused with a sentence for the person."""
+    try:
+        return read_owned(source.parent, source.name)
+    except FileNotFoundError:
+        raise
+    except (UnsafePath, OSError) as error:
+        why = error.message if isinstance(error, UnsafePath) else f"it cannot be read: {error.strerror}"
+        raise Refused(f"{source} is not used: {why}") from error

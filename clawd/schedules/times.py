@@ -41,7 +41,7 @@ _ALIASES = {
 }
 _FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
-_NAMES = (
+_NAMES: tuple[tuple[str, ...], ...] = (
     (),
     (),
     (),
@@ -75,7 +75,7 @@ def rule_of(file: ScheduleFile, zone: str, *, shortest: float = BY_HAND) -> Rule
     if file.at is not None:
         rule = Rule(zone, at=instant(file.at, zone, "at"), until=until)
     elif file.every is not None:
-        rule = Rule(zone, every=seconds_of(file.every), until=until)
+        rule = Rule(zone, every=round(seconds_of(file.every), 3), until=until)
     else:
         rule = Rule(zone, cron=_checked(file.cron or ""), until=until)
     if interval(rule) < shortest:
@@ -88,14 +88,14 @@ def instant(text: str, zone: str, field: str = "at") -> datetime:
     """The instant, in UTC, of a date and time that are `zone`'s unless they say otherwise. Raises UsageError."""
     try:
         moment = datetime.fromisoformat(text)
-        return resolved(moment, ZoneInfo(zone)) if moment.tzinfo is None else moment.astimezone(UTC)
+        return resolved(moment, zone) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise UsageError(f"{field}: {text!r} is no date and time; write it like 2026-12-01T09:00") from None
 
 
-def resolved(wall: datetime, place: ZoneInfo) -> datetime:
-    """The instant, in UTC, at which clocks in `place` first show `wall`, or where they skip it, skip it."""
-    wall = wall.replace(fold=0)
+def resolved(wall: datetime, zone: str) -> datetime:
+    """The instant, in UTC, at which clocks in `zone` first show `wall`, or where they skip it, skip it."""
+    place, wall = ZoneInfo(zone), wall.replace(fold=0)
     moment = wall.replace(tzinfo=place).astimezone(UTC)
     if moment.astimezone(place).replace(tzinfo=None) == wall:
         return moment
@@ -113,7 +113,7 @@ def resolved(wall: datetime, place: ZoneInfo) -> datetime:
 
 def after(rule: Rule, moment: datetime, *, since: datetime) -> datetime | None:
     """The first due instant later than `moment`, in UTC; None when there is none. `every` counts from `since`."""
-    return next(_dues(rule, moment, since), None)
+    return next(upcoming(rule, moment, since=since), None)
 
 
 def dues(
@@ -123,7 +123,7 @@ def dues(
     those; MANY means so many or more. The work is bounded, however long that was."""
 
     def within(start: datetime, most: int) -> list[datetime]:
-        return list(takewhile(lambda due: due <= until, islice(_dues(rule, start, since), most)))
+        return list(takewhile(lambda due: due <= until, islice(upcoming(rule, start, since=since), most)))
 
     found = within(after, MANY + newest)
     earlier = max(0, len(found) - newest)
@@ -162,11 +162,13 @@ def iso(moment: datetime, zone: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """How a file says so many seconds: "20s", "15m", "36h", "2d"."""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+    """How a file says so many seconds: "20s", "15m", "36h", "2d", "1.5m"."""
+    for places in (0, 3):
+        for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1), ("w", 604800)):
+            count = round(seconds / size, places)
+            if 1 <= count < 1e6 and abs(count * size - seconds) < 1e-6:
+                return f"{count:.3f}".rstrip("0").rstrip(".") + unit
+    return f"{seconds:.3f}s"
 
 
 def interval(rule: Rule) -> float:
@@ -175,12 +177,13 @@ def interval(rule: Rule) -> float:
         return rule.every
     if rule.cron is None:
         return float("inf")
-    line = _line(rule.cron)
-    minutes = sorted(60 * hour + minute for hour in line.hours for minute in line.minutes)
+    at = line(rule.cron)
+    minutes = sorted(60 * hour + minute for hour in at.hours for minute in at.minutes)
     return 60.0 * min(b - a for a, b in zip(minutes, [*minutes[1:], minutes[0] + 1440], strict=True))
 
 
-def _dues(rule: Rule, moment: datetime, since: datetime) -> Iterator[datetime]:
+def upcoming(rule: Rule, moment: datetime, *, since: datetime) -> Iterator[datetime]:
+    """All due instants later than `moment`, in order; most rules have no last one."""
     try:
         for due in _endless(rule, moment.astimezone(UTC), since.astimezone(UTC)):
             if rule.until is not None and due > rule.until:
@@ -201,30 +204,30 @@ def _endless(rule: Rule, moment: datetime, since: datetime) -> Iterator[datetime
             yield due
             due += step
     elif rule.cron is not None:
-        yield from _of_line(rule.cron, ZoneInfo(rule.zone), moment)
+        yield from _of_line(rule.cron, rule.zone, moment)
 
 
-def _of_line(cron: str, place: ZoneInfo, moment: datetime) -> Iterator[datetime]:
-    line = _line(cron)
+def _of_line(cron: str, zone: str, moment: datetime) -> Iterator[datetime]:
+    walls, place = line(cron), ZoneInfo(zone)
     again = _twice(cron)
     local = moment.astimezone(place)
     offset, later = local.utcoffset(), local.replace(fold=1).utcoffset()
     assert offset is not None and later is not None
     # Before the clocks are set back, what they will show again has been shown already: look from there.
-    line.dt = (local + (later - offset if again else timedelta(0))).replace(tzinfo=None, microsecond=0)
+    walls.dt = (local + (later - offset if again else timedelta(0))).replace(tzinfo=None, microsecond=0)
     pending: list[datetime] = []
     last = moment
-    for wall in line:
+    for wall in walls:
         here, there = wall.replace(tzinfo=place), wall.replace(tzinfo=place, fold=1)
         due = here.astimezone(UTC)
         if here.utcoffset() != there.utcoffset():
             second = there.astimezone(UTC)
             if second > due and again:
                 pending.append(second)
-            elif second < due and len(line.hours) == 24:
+            elif second < due and len(walls.hours) == 24:
                 continue  # skipped, and the hours on both sides have theirs
             elif second < due:
-                due = resolved(wall, place)
+                due = resolved(wall, zone)
         while pending and pending[0] <= due:
             if pending[0] > last:
                 last = pending[0]
@@ -237,22 +240,23 @@ def _of_line(cron: str, place: ZoneInfo, moment: datetime) -> Iterator[datetime]
 
 def _twice(cron: str) -> bool:
     """Whether it is due both times where clocks show a time twice."""
-    minute, hour, *_ = _fields(cron)
+    minute, hour, *_ = fields_of(cron)
     return minute.startswith("*") or hour.startswith("*")
 
 
-def _fields(cron: str) -> list[str]:
+def fields_of(cron: str) -> list[str]:
+    """The five fields of a line that was found good."""
     return _ALIASES.get(cron, cron).split()
 
 
-def _line(cron: str) -> CronSim:
-    """A line that goes on from wherever its `dt` is set."""
+def line(cron: str) -> CronSim:
+    """A line that was found good; it goes on from wherever its `dt` is set."""
     return copy(_parsed(cron))
 
 
 @lru_cache(maxsize=1024)
 def _parsed(cron: str) -> CronSim:
-    return CronSim(" ".join(_fields(cron)), datetime(2000, 1, 1))
+    return CronSim(" ".join(fields_of(cron)), datetime(2000, 1, 1))
 
 
 def _checked(text: str) -> str:
@@ -270,7 +274,7 @@ def _checked(text: str) -> str:
     for place, field in enumerate(fields):
         _check(place, field)
     try:
-        next(_line(cron))
+        next(line(cron))
     except (CronSimError, StopIteration):
         raise UsageError(f"cron: day-of-month: {cron!r} names a day that never comes") from None
     return cron

@@ -77,7 +77,7 @@ def set_aside(folder: Path) -> Path:
     """Take a skill away, and keep it. Gives where."""
     old = folder.parent / _KEPT
     old.mkdir(mode=0o700, exist_ok=True)
-    kept = folder.rename(old / f"{folder.name}.{datetime.now():%Y%m%d-%H%M%S}.{os.urandom(2).hex()}")
+    kept = folder.rename(old / f"{folder.name}.{datetime.now():%Y%m%d-%H%M%S}.{os.urandom(4).hex()}")
     sync_directory(folder.parent)
     return kept
 
@@ -227,9 +227,10 @@ def _unpack(source: Path, new: _Unpacked) -> None:
 
     if source.stat().st_size > MOST_BYTES:
         raise ClawdError(f"{source} is larger than {MOST_BYTES >> 20} MB")
+    damaged = (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error)
     try:
         (_unzip if source.name.lower().endswith(_ZIPS) else _untar)(source, new)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, ValueError, OSError) as error:
+    except (*damaged, EOFError, ValueError, RuntimeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, not that of what is read
             raise
         raise ClawdError(f"{source} cannot be unpacked: it is damaged, or something else ({error})") from None
@@ -239,21 +240,21 @@ def _unzip(source: Path, new: _Unpacked) -> None:
     import zipfile
 
     # Its directory is read whole when it is opened: one of a million entries would take the memory.
-    if source.read_bytes().count(b"PK\x01\x02") > 2 * MOST_FILES:
+    packed = source.read_bytes()
+    if packed.count(b"PK\x01\x02") > 2 * MOST_FILES:
         raise ClawdError(f"it is refused: it has more than {MOST_FILES:,} files")
-    bounded = _Bounded(source.stat().st_size, io.BytesIO())
+    bounded = _Bounded(len(packed), io.BytesIO())
     kinds = {0: "file", stat.S_IFREG: "file", stat.S_IFDIR: "directory", **KINDS}
-    with zipfile.ZipFile(source) as archive:
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         for info in archive.infolist():
-            mode = info.external_attr >> 16
-            path = new.entry(
-                info.orig_filename, "directory" if info.is_dir() else kinds.get(stat.S_IFMT(mode), _DEVICE)
-            )
+            name, mode = info.orig_filename, info.external_attr >> 16
+            kind = "directory" if name.endswith("/") else kinds.get(stat.S_IFMT(mode), _DEVICE)
+            path = new.entry(name, kind)
             if info.flag_bits & 1:
                 raise ClawdError(f"{source} is encrypted: unpack it yourself, and add the folder")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ClawdError(f"{source} is packed in a way that is not read here: pack it as an ordinary zip")
-            if path is not None and not info.is_dir():
+            if path is not None and kind == "file":
                 with archive.open(info) as bounded.source:
                     new.write(path, bounded, mode)
 

@@ -35,7 +35,7 @@ class Catalogue:
     def of(self, group: str) -> list[Skill]:
         """What the group can use, by name. `group` is the name of its folder. One of its own that is refused hides that
         of all groups, too: nothing else answers to its name because of a slip of the pen."""
-        named = {each.name: each for each in (*self.shared(), *self.own(group))}
+        named = _named(self.shared()) | _named(self.own(group))
         return [named[name] for name in sorted(named) if not named[name].errors]
 
     def refused(self, group: str) -> list[Skill]:
@@ -67,6 +67,11 @@ class Catalogue:
             return [replace(each, errors=(*each.errors, problem)) for each in skills.values()]
         first = {folded(each.name): name for name, each in reversed(skills.items()) if not each.errors}
         return [_alone(each, name, first.get(folded(each.name), name)) for name, each in skills.items()]
+
+
+def _named(skills: list[Skill]) -> dict[str, Skill]:
+    """By name; of two with the same, the one that is not refused."""
+    return {each.name: each for each in sorted(skills, key=lambda each: not each.errors)}
 
 
 def _alone(skill: Skill, name: str, first: str) -> Skill:

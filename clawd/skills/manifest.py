@@ -69,6 +69,9 @@ def look(folder: Path) -> Tree:
         if status.st_nlink > 1:
             warnings.append(f"{path!a} is left out: it is a file with a second name (a copy of it is not)")
             continue
+        if not status.st_mode & stat.S_IRUSR:
+            warnings.append(f"{path!a} is left out: its owner may not read it (chmod u+r)")
+            continue
         if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
             warnings.append(f"{path!a} would run as its owner: the agent is shown it without that right")
         total += status.st_size

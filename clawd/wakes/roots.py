@@ -20,8 +20,8 @@ _FAR = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs
 Hit = Callable[[frozenset[str]], None]
 
 
-class TooMany(Exception):
-    """A root has more directories than are watched."""
+class Unseen(Exception):
+    """Why a root cannot be watched."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,7 @@ class Root:
 
     def directories(self, relative: str, far: Mapping[int, str]) -> set[str]:
         """Look for the directories at and beneath a path of it; gives those that can be watched, the others are polled.
-        Raises TooMany. In a thread."""
+        Raises Unseen. In a thread."""
         self.polled = {each for each in self.polled if not within(each, relative)}
         if not relative:
             self.limited, self.size, self.identity = False, 0, identity(self.path)
@@ -73,7 +73,9 @@ class Root:
             if not self.deep:
                 break
             if self.size + len(found) > MOST:
-                raise TooMany(f"it has more than {MOST} directories")
+                raise Unseen(f"it has more than {MOST} directories")
+        if not (relative or found or self.polled or self.identity is None):
+            raise Unseen("it cannot be opened")
         self.size += len(found)
         return found
 
@@ -136,10 +138,11 @@ def identity(path: str) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
 
 
-def far_devices() -> dict[int, str]:
-    """Devices whose files others change behind the kernel's back, with the kind of their file system."""
+def far_devices(mounts: str) -> dict[int, str]:
+    """Devices whose files others change behind the kernel's back, with the kind of their file system. `mounts` is what
+    /proc/self/mountinfo says."""
     far = {}
-    for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
+    for line in mounts.splitlines():
         fields, _, system = line.partition(" - ")
         kind = system.split(" ", 1)[0]
         if kind in _FAR or kind.startswith("fuse"):

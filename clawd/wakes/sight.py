@@ -2,7 +2,7 @@
 out of a tree that an agent writes to, so who looks for directories is ours.
 
 It is made and read in threads. Making one holds the interpreter for some 30 µs a directory, and a name that is not
-UTF-8 ends it: the library can say nothing more then.
+UTF-8 ends it, also where it is only read: the library can say nothing more then.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from clawd.wakes.roots import (
     Hit,
     Place,
     Root,
-    TooMany,
+    Unseen,
     by_root,
     far_devices,
     identity,
@@ -260,16 +260,17 @@ class Watcher:
     def _renewed(self, places: Set[Place], gone: Set[str], anew: bool) -> _Renewal:
         """In a thread. Walked is until all that is found is named already: what came meanwhile is found, too."""
         done = _Renewal([] if anew else list(self._sights))
+        gone = {*gone, *(root.path for root, at in places if not at and root.identity != identity(root.path))}
         for sight in done.sights if gone else ():
             sight.directories = {each for each in sight.directories if not lies_in(each, gone)}
-        far = far_devices()
+        far = far_devices(Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape"))
         for again in range(ROUNDS):
             found: dict[Root, set[str]] = defaultdict(set)
             for root, relative in places:
                 if not (again and root.limited):
                     try:
                         found[root] |= root.directories(relative, far)
-                    except TooMany as error:
+                    except Unseen as error:
                         self._give_up(root, str(error), done)
             if not self._named(found, done):
                 break
@@ -306,8 +307,8 @@ class Watcher:
         if root.name not in self._limits:
             self._limits.add(root.name)
             done.sentences.append(
-                f"Changes in {root.path} are looked for every {self._poll_s:g} seconds only, for the system watches no"
-                f" more ({why}); how much it does is set by sysctl fs.inotify"
+                f"Changes in {root.path} are found only every {self._poll_s:g} seconds, for it cannot be watched:"
+                f" {why}. (How much can be is set by: sysctl fs.inotify)"
             )
 
 
