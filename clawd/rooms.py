@@ -19,6 +19,7 @@ from clawd.clock import SystemClock
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
+from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
@@ -208,6 +209,7 @@ class Rooms:
                 limits=self.channels.limits,
                 deliver=self.outbox.wake,
                 raised=self.dispatcher.spending.look,
+                scheduled=lambda group: self.clockwork.look(group),
                 watched=lambda group: self.files.renew(group),
             ),
             self.owner,
@@ -220,9 +222,10 @@ class Rooms:
         self.sockets = Sockets(
             self.counter,
             clock,
-            home.blobs,
+            home,
             self.channels.limits,
             self.config.bindings,
+            lambda group: self.config.for_group(group).timezone,
             self.approvals,
             self._asked,
             self._second_hello,
@@ -253,8 +256,17 @@ class Rooms:
         self.speakers = PeopleOperations(
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
+        self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group, self.clockwork)
         self.reach = Reach(
-            home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
+            home,
+            self.config,
+            ledger,
+            self.dispatcher,
+            self.recorder,
+            self.books,
+            self.speakers,
+            self.approvals,
+            self.schedules,
         )
         self.speech = Speech(lambda: self.config.current)
         self.watcher = Watcher(self.owner.tell_soon)
@@ -334,6 +346,7 @@ class Rooms:
         table = {
             **self.operations.table(),
             **self.speakers.table(),
+            **self.schedules.table(),
             "channels.list": self.channels.list,
             **asked,
         }
