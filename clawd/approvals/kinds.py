@@ -8,6 +8,7 @@ from clawd.approvals.budget import Budget
 from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
 from clawd.approvals.send import Send
+from clawd.approvals.skill import Skill
 from clawd.approvals.watch import Watch
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
@@ -38,5 +39,6 @@ def kinds(
         Budget(home, clock, raised),
         Send(home, limits, deliver),
         Watch(home, watched),
+        Skill(home),
     ]
     return {kind.name: kind for kind in every}

@@ -65,12 +65,14 @@ class _Found:
     mended: list[str] = field(default_factory=list)  # groups
     schedules: list[str] = field(default_factory=list)
     skills: list[str] = field(default_factory=list)
+    configs: list[str] = field(default_factory=list)
 
 
 class Edits:
     """`renew` looks at config.toml, `people` at people.toml. `adopt` makes a group of a folder. `is_news` says of a
     sentence whether a group was not told it yet. `schedules` and `skills` are given the group whose own may have
-    changed; None stands for the shared skills, and for those of all."""
+    changed; None stands for the shared skills, and for those of all. `config_of` is told of a group whose `group.toml`
+    may say something else."""
 
     def __init__(
         self,
@@ -86,10 +88,11 @@ class Edits:
         is_news: Callable[[str, str], bool],
         schedules: Callable[[str], None],
         skills: Callable[[str | None], None],
+        config_of: Callable[[str], None],
     ) -> None:
         self._home, self._config, self._ledger, self._clock = home, config, ledger, clock
         self._tell, self._renew, self._people, self._adopt, self._is_news = tell, renew, people, adopt, is_news
-        self._schedules, self._skills = schedules, skills
+        self._schedules, self._skills, self._config_of = schedules, skills, config_of
         self._pending: set[str] = set()  # paths beneath the home
         self._woken = anyio.Event()
         self._since = time.time_ns()  # what did not change since is none of ours
@@ -144,6 +147,8 @@ class Edits:
             self._skills(None)
         for name in found.skills:
             self._skills(name)
+        for name in found.configs:
+            self._config_of(name)
         for name in found.schedules:
             self._schedules(name)
         if whole:
@@ -197,6 +202,7 @@ class Edits:
                     self._read(name, root / file, found, surely=file in files)
             if every or _CONFIG in files:
                 self._read_config(name, found)
+                found.configs.append(name)
         return found
 
     def _read(self, name: str, path: Path, found: _Found, surely: bool) -> None:

@@ -48,6 +48,7 @@ class Room:
             is_news=self._is_news,
             schedules=lambda group: self.looks.append(f"schedules {group}"),
             skills=lambda group: self.looks.append(f"skills {group}"),
+            config_of=lambda group: self.looks.append(f"config of {group}"),
         )
         self.watcher = Watcher(print)
         self.edits.open(self.watcher)
