@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
@@ -61,7 +62,7 @@ class Understood:
     """`fields` are a schedule file's: one of cron, every and at. `rest` is what else was said; `said` is the time
     in words."""
 
-    fields: dict[str, str]
+    fields: dict[str, Any]
     rest: str
     said: str
 
