@@ -53,6 +53,8 @@ from clawd.sandbox.limits import limits_of
 from clawd.sandbox.mounts import Mounts
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
+from clawd.skills.catalogue import Catalogue
+from clawd.skills.shelf import Shelf
 from clawd.tasks import Tasks
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
@@ -62,9 +64,11 @@ from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
+from clawd.turns.skills import Skills
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
 from clawd.wakes.watcher import Watcher
@@ -117,6 +121,7 @@ class Rooms:
         self.reloads = Reloads(self.config, self.owner.tell_soon, self._config_changed)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
+        self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
         self.composer = Composer(
             home,
             clock,
@@ -124,6 +129,7 @@ class Rooms:
             self.gate.environment,
             config=lambda: self.config.current,
             host_tools=self._host_tools,
+            skills=self.skills.of,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
@@ -170,9 +176,12 @@ class Rooms:
             self.config.warnings,
             lambda group: self.config.for_group(group).timezone,
             self.gate.bundle,
+            self.skills,
             self.mounts,
         )
-        self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon)
+        self.upkeep = Upkeep(
+            home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon, self.skills.shelf
+        )
         self.dispatcher.runs.check_room = self.upkeep.check_room
         self.counter = Counter(
             dispatcher=self.dispatcher,
@@ -219,8 +228,23 @@ class Rooms:
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
+            self.skills,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
+        self.clockwork = Clockwork(
+            home,
+            ledger,
+            clock,
+            tasks,
+            signals,
+            self.config,
+            self.owner,
+            base=self.bindings.base,
+            wake=self.dispatcher.wake,
+            deliver=self.outbox.wake,
+            limits=self.channels.limits_of,
+            output=self.executor.output,
+        )
         self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
@@ -244,7 +268,8 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
-            schedules=lambda group: None,
+            config_of=self._config_of,
+            schedules=self.clockwork.look,
             skills=lambda group: None,
         )
         self.files = Files(
@@ -324,11 +349,18 @@ class Rooms:
     def _config_changed(self, changes: Sequence[str]) -> None:
         self.channels.renew(changes)
         self.webhooks.look()
+        self.clockwork.look()
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _config_of(self, group: str) -> None:
+        """A group's file may say something else now."""
+        self.files.renew(group)
+        self.clockwork.look(group)
+        self.webhooks.look()
 
     def _rules(self, group: str) -> Rules:
         """What holds in the shared chats of a group."""

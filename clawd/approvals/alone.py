@@ -8,6 +8,7 @@ from typing import Any
 from clawd.approvals.approvals import Approvals
 from clawd.approvals.kind import Kind
 from clawd.approvals.send import Send
+from clawd.approvals.skill import Skill
 from clawd.approvals.watch import Watch
 from clawd.channel import NOTICE
 from clawd.clock import Clock
@@ -18,7 +19,8 @@ from clawd.ledger.deliveries import Address
 
 def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
     """What an agent asked for can be told to it; nothing is asked or begun."""
-    kinds: dict[str, Kind] = {Send.name: Send(home, lambda channel: None, _nothing), Watch.name: Watch(home, _nothing)}
+    every: list[Kind] = [Send(home, lambda channel: None, _nothing), Skill(home), Watch(home, _nothing)]
+    kinds = {kind.name: kind for kind in every}
     return Approvals(
         ledger, clock, None, kinds, _Nobody(), limits=lambda channel: NOTICE, deliver=_nothing, wake=_nothing,
         blobs=home.blobs,

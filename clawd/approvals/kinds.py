@@ -8,6 +8,7 @@ from clawd.approvals.budget import Budget
 from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
 from clawd.approvals.send import Send
+from clawd.approvals.skill import Skill
 from clawd.approvals.watch import Watch
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
@@ -37,6 +38,7 @@ def kinds(
         Bind(*chat),
         Budget(home, clock, raised),
         Send(home, limits, deliver),
+        Skill(home),
         Watch(home, watched),
     ]
     return {kind.name: kind for kind in every}

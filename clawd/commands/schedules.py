@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from clawd.config.home import Home
-from clawd.errors import ClawdError, UsageError
+from clawd.config.load import load_config, machine_zone
+from clawd.config.values import check_zone
+from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.schedules.file import ScheduleFile
 from clawd.schedules.times import instant, rule_of, upcoming
 from clawd.schedules.words import expression

@@ -29,7 +29,7 @@ from clawd.gateway.calls import Dialect
 from clawd.gateway.policy import Destination
 from clawd.gateway.refusal import Refusal
 from clawd.usage.books import OVERHEAD, Books, Reservation
-from clawd.usage.budgets import BudgetSpent, Call, PriceUnknown
+from clawd.usage.budgets import AllowanceSpent, BudgetSpent, Call, PriceUnknown
 from clawd.usage.prices import dollars
 
 MOST_BODY = 32 << 20  # bytes of a request: it is held to be looked at
@@ -74,7 +74,7 @@ class Metering:
 
     async def give_back(self, reserving: asyncio.Future[Reservation]) -> None:
         """What is reserved just now will not be used."""
-        with suppress(BudgetSpent, PriceUnknown):
+        with suppress(BudgetSpent, AllowanceSpent, PriceUnknown):
             await self.books.release(await reserving)
 
     def _settled(self, task: asyncio.Task[None]) -> None:
@@ -140,6 +140,8 @@ class ModelCall:
             raise
         except BudgetSpent as spent:
             self._caller.spent(turn, spent)
+            raise Refusal("budget", spent.message, hint=spent.hint) from spent
+        except AllowanceSpent as spent:  # nothing opens it: the turn is not held, it fails
             raise Refusal("budget", spent.message, hint=spent.hint) from spent
         except PriceUnknown as unknown:
             raise Refusal("price", unknown.message, hint=unknown.hint) from unknown

@@ -17,6 +17,7 @@ from clawd.host.peer import Peer
 from clawd.model import Lease
 from clawd.turns.counter import Counter
 from clawd.turns.run import Run
+from clawd.turns.skills import Skills, TurnSkills
 
 if TYPE_CHECKING:
     from clawd.gateway.caller import Caller
@@ -41,11 +42,12 @@ class Sockets:
         on_second_hello: Callable[[Run], None],
         caller: Callable[[Run], Caller],
         gateway: Callable[[], Awaitable[Gateway]],
+        skills: Skills,
     ) -> None:
         self._counter, self._clock, self._blobs = counter, clock, blobs
         self._limits, self._bindings, self._asks, self._asked = limits, bindings, asks, asked
         self._on_second_hello = on_second_hello
-        self._caller, self._gateway = caller, gateway
+        self._caller, self._gateway, self._skills = caller, gateway, skills
 
     @asynccontextmanager
     async def open(self, run: Run) -> AsyncIterator[None]:
@@ -57,7 +59,10 @@ class Sockets:
             enqueue = sends.Sends(lease.turn, self._limits, bindings, self._asks, now)
             change = changes.Changes(lease.turn, self._asks)
             work, blobs = run.spec.work, Blobs(self._blobs)
-            return tools.ToolContext(lease, work, blobs, enqueue, change, run.group, self._clock, self._asked)
+            skills = TurnSkills(self._skills, run, lease, frozenset(tools.built_in()))
+            return tools.ToolContext(
+                lease, work, blobs, enqueue, change, run.group, self._clock, self._asked, skills=skills
+            )
 
         async with server.HostServer(
             run.id,

@@ -13,7 +13,7 @@ from clawd.ledger import turns
 from clawd.ledger.approvals import canonical
 from clawd.ledger.db import Transaction
 from clawd.model import Authority
-from clawd.trust import Role, lowest
+from clawd.trust import TRUST, Origin, Role, lowest
 
 Kind = Literal["schedule", "watch", "skill"]
 OWNER = Authority(Role.OWNER, 1.0)
@@ -41,6 +41,20 @@ def of_agent(tx: Transaction, kind: Kind, group: str, sha256: str) -> Authority 
     """The same; None for what no agent wrote."""
     row = tx.one("SELECT * FROM authored WHERE kind = ? AND grp = ? AND sha256 = ?", kind, group, sha256)
     return Authority(Role(row["authority"]), row["taint"]) if row else None
+
+
+def every(tx: Transaction, kind: Kind, group: str) -> dict[str, Authority]:
+    """The same for all that the group's agent wrote, by its sha256."""
+    rows = tx.all("SELECT sha256, authority, taint FROM authored WHERE kind = ? AND grp = ?", kind, group)
+    return {row["sha256"]: Authority(Role(row["authority"]), row["taint"]) for row in rows}
+
+
+def voice(tx: Transaction, kind: Kind, group: str, sha256: str) -> tuple[Authority, Origin]:
+    """The same, and whose words they are: an agent's are never the owner's own, also where it acted for them."""
+    row = tx.one("SELECT * FROM authored WHERE kind = ? AND grp = ? AND sha256 = ?", kind, group, sha256)
+    if row is None:
+        return OWNER, Origin.OWNER
+    return Authority(Role(row["authority"]), min(row["taint"], TRUST[Origin.AGENT])), Origin.AGENT
 
 
 def carry(tx: Transaction, kind: Kind, group: str, before: str, after: str, now: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from clawd.channel import NOTICE, ChannelLimits
 from clawd.errors import ClawdError, NotFound
 from clawd.ids import is_job
-from clawd.ledger import changes, deliveries, groups, steering, streams, wakes
+from clawd.ledger import changes, deliveries, firings, groups, steering, streams, wakes
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, step_count
@@ -112,13 +112,14 @@ def fault(tx: Transaction, turn: int, why: str, now: str, *, limits: ChannelLimi
         _give_back(tx, turn, "requeue")
         return Ended(turn, row["session"], "queued", [])
     tx.move("turn", turn, "fail", faults=faults, error=why, ended_at=now)
-    _close_wakes(tx, turn, "fail", reason=why)
+    paused = _close_wakes(tx, turn, "fail", reason=why)
     if is_job(row["session"]):
         return Ended(turn, row["session"], "failed", [])
     tried = f" It was tried {faults} times." if faults > 1 else ""
     message = _first_message(tx, turn)
     again = f" To try again: clawd messages retry {message}" if message else ""
-    said, asked = f"That did not work: {why.rstrip('.')}.{tried}{again}", deliveries.asked(tx, turn)
+    more = f"\n{paused}" if paused else ""
+    said, asked = f"That did not work: {why.rstrip('.')}.{tried}{again}{more}", deliveries.asked(tx, turn)
     made = _notice(tx, row, said, now, limits, streams.taken_over(tx, turn), reply_to=asked)
     return Ended(turn, row["session"], "failed", made)
 
@@ -272,7 +273,8 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
     if row["parts"] == "[]":
         raise ClawdError(f"the text of message {seq} has left the ledger; whoever sent it must send it again")
     old = get(tx, row["turn"])
-    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice")
+    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice",
+              "tools")  # fmt: skip
     turn = tx.insert(
         "turn",
         **{name: old[name] for name in copied},
@@ -312,12 +314,14 @@ def _first_message(tx: Transaction, turn: int) -> int:
     return int(row["seq"] or 0) if row else 0
 
 
-def _close_wakes(tx: Transaction, turn: int, event: str, reason: str | None = None) -> None:
+def _close_wakes(tx: Transaction, turn: int, event: str, reason: str | None = None) -> str:
+    """Gives what its chat is to hear of schedules that pause because of that."""
     changes.let_go(tx, turn)
     for wake in tx.all("SELECT w.id FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?", turn):
         tx.move("wake", wake["id"], "close")
     for inbound in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):
         tx.move("inbound", inbound["seq"], event, reason=reason, told=1)
+    return firings.close(tx, turn, event, reason)
 
 
 def _give_back(tx: Transaction, turn: int, event: str) -> None:

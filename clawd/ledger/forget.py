@@ -145,7 +145,35 @@ def approvals(tx: Transaction, terms: Terms, after: int) -> int | None:
     return _last(rows, "id")
 
 
-EVERY: tuple[Slice, ...] = (turns, messages, approvals, notices, runs, money, raises)
+def firings(tx: Transaction, terms: Terms, after: int) -> int | None:
+    """What became of each time that a schedule was due, and schedules that are gone."""
+    rows = tx.all("SELECT id, due, state FROM firing WHERE id > ? ORDER BY id LIMIT ?", after, SLICE)
+    for row in rows:
+        if row["state"] not in ("due", "fired") and terms.are_over(row["due"], forgotten=True):
+            tx.execute("DELETE FROM firing WHERE id = ?", row["id"])
+    if len(rows) < SLICE:
+        of = "SELECT 1 FROM firing f WHERE (f.grp, f.schedule, f.generation) = (s.grp, s.id, s.generation)"
+        gone = tx.all(
+            "SELECT * FROM schedule s WHERE gone IS NOT NULL AND grp <> ''"
+            f" AND NOT EXISTS ({of}) ORDER BY gone LIMIT {SLICE}"
+        )
+        for row in gone:
+            if terms.are_over(row["gone"], forgotten=True):
+                key = (row["grp"], row["id"], row["generation"])
+                tx.execute("DELETE FROM schedule WHERE (grp, id, generation) = (?, ?, ?)", *key)
+    return _last(rows, "id")
+
+
+def hooks(tx: Transaction, terms: Terms, after: int) -> int | None:
+    """What came to webhooks: nobody sends it again by then."""
+    rows = tx.all("SELECT id, at FROM hook WHERE id > ? ORDER BY id LIMIT ?", after, SLICE)
+    for row in rows:
+        if terms.are_over(row["at"], forgotten=True):
+            tx.execute("DELETE FROM hook WHERE id = ?", row["id"])
+    return _last(rows, "id")
+
+
+EVERY: tuple[Slice, ...] = (turns, messages, approvals, notices, runs, money, raises, firings, hooks)
 
 
 def shrink(tx: Transaction) -> bool:
@@ -217,7 +245,8 @@ def _drop_turn(tx: Transaction, turn: int) -> None:
     for row in tx.all("SELECT seq FROM inbound WHERE turn = ?", turn):
         _drop_message(tx, row["seq"])
     wakes = tx.all("SELECT wake FROM turn_wake WHERE turn = ?", turn)
-    tx.execute("UPDATE approval SET turn = NULL WHERE turn = ?", turn)
+    for table in ("approval", "firing"):
+        tx.execute(f"UPDATE {table} SET turn = NULL WHERE turn = ?", turn)
     for table in ("turn_wake", "delivery", "effect", "step", "question", "job"):
         tx.execute(f"DELETE FROM {table} WHERE turn = ?", turn)
     for row in wakes:
@@ -238,5 +267,6 @@ def _drop_message(tx: Transaction, seq: int) -> None:
 def _drop_wake(tx: Transaction, wake: int) -> None:
     """Unless another turn has it too."""
     if tx.one("SELECT 1 FROM turn_wake WHERE wake = ?", wake) is None:
-        tx.execute("UPDATE question SET wake = NULL WHERE wake = ?", wake)
+        for table in ("question", "firing", "hook"):
+            tx.execute(f"UPDATE {table} SET wake = NULL WHERE wake = ?", wake)
         tx.execute("DELETE FROM wake WHERE id = ?", wake)

@@ -7,6 +7,7 @@ usage is the sum of its rows.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +27,10 @@ class Used:
 
 
 def used(tx: Transaction, day: str | None = None, *, group: str | None = None, service: str | None = None,
-         month: str | None = None) -> Used:  # fmt: skip
-    """What counts for a group in a month or on a day of it, or for a service on a day. An unknown price counts as
-    nothing here: under a limit in dollars there are no such calls."""
-    where = {"grp": group, "month": month, "service": service, "day": day}
+         month: str | None = None, turn: int | None = None) -> Used:  # fmt: skip
+    """What counts for a group in a month or on a day of it, for a service on a day, or for a turn. An unknown price
+    counts as nothing here: under a limit in dollars there are no such calls."""
+    where = {"grp": group, "month": month, "service": service, "day": day, "turn": turn}
     given = {name: value for name, value in where.items() if value is not None}
     rows = tx.all(
         "SELECT state = 'open' AS open, COALESCE(SUM(tokens), 0) AS tokens, COALESCE(SUM(nanos), 0) AS nanos"
@@ -38,6 +39,12 @@ def used(tx: Transaction, day: str | None = None, *, group: str | None = None, s
     )
     sums = {bool(row["open"]): (row["tokens"], row["nanos"]) for row in rows}
     return Used(*sums.get(False, (0, 0)), *sums.get(True, (0, 0)))
+
+
+def allowance(tx: Transaction, turn: int) -> dict[str, Any]:
+    """What a turn may use beside its group's budget: {usd, tokens}, where it is limited."""
+    row = tx.one("SELECT allowance FROM turn WHERE id = ?", turn)
+    return dict(json.loads(row["allowance"])) if row is not None and row["allowance"] else {}
 
 
 def reserve(

@@ -13,12 +13,13 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from clawd.channel import NOTICE
 from clawd.errors import UsageError
 from clawd.ids import is_job
-from clawd.ledger import deliveries, groups, held, inbound
+from clawd.ledger import deliveries, firings, groups, held, inbound
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.trust import Role
 
@@ -41,6 +42,10 @@ TABLES = (
     "approval",
     "reservation",
     "budget_raise",
+    "authored",
+    "schedule",
+    "firing",
+    "hook",
 )
 MOST_MISSES = 20_000  # keys without a row, one after another, behind which nothing more is expected
 GAP = 1_000  # keys that are left out behind a damaged table: the lost rows' are never given again
@@ -327,8 +332,29 @@ def _settle(tx: Transaction, now: str, found: Salvaged) -> None:
     tx.execute("UPDATE question SET wake = NULL WHERE wake NOT IN (SELECT id FROM wake)")
     tx.execute("UPDATE approval SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("UPDATE approval SET delivery = NULL WHERE delivery NOT IN (SELECT id FROM delivery)")
+    _settle_schedules(tx, now, found)
     why = "the ledger was damaged before it was surely done"  # it may have been, and nothing is done twice
     tx.execute("UPDATE approval SET state = 'failed', result = ? WHERE state IN ('approved', 'executing')", why)
+
+
+def _settle_schedules(tx: Transaction, now: str, found: Salvaged) -> None:
+    """Where it is not known any more what was due, all of it may have been done: nothing before now is due again."""
+    for table in ("firing", "hook"):
+        tx.execute(f"UPDATE {table} SET wake = NULL WHERE wake NOT IN (SELECT id FROM wake)")
+    tx.execute("UPDATE firing SET turn = NULL WHERE turn NOT IN (SELECT id FROM turn)")
+    if {"schedule", "firing"}.intersection(found.damaged) or not found.rows:
+        at = firings.utc(datetime.fromisoformat(now))
+        tx.execute("UPDATE schedule SET last_due = ?, next = NULL WHERE COALESCE(last_due, '') < ?", at, at)
+        firings.mark_salvaged(tx, at)
+    over = "SELECT state FROM turn WHERE turn.id = firing.turn"
+    tx.execute(
+        "UPDATE firing SET state = CASE WHEN reason IS NULL THEN 'ran' ELSE 'late' END"
+        f" WHERE state = 'fired' AND ({over}) = 'answered'"
+    )
+    tx.execute(
+        "UPDATE firing SET state = 'failed', reason = 'the ledger was damaged before it was over'"
+        f" WHERE state = 'fired' AND (wake IS NULL OR COALESCE(({over}), '') NOT IN ('queued', 'joined'))"
+    )
 
 
 def _settle_waiting(tx: Transaction, turn: int, now: str, found: Salvaged) -> None:

@@ -28,6 +28,7 @@ from clawd.schedules.vocabulary import (
     NUMBER,
     ORDINALS,
     PART,
+    PLAIN,
     SHORT,
     UNITS,
     WEEKDAYS,
@@ -82,7 +83,7 @@ class _Reader:
     """Goes through a text: each method reads one thing at `place` and stops behind it, or gives None and stays."""
 
     def __init__(self, text: str, place: int, zone: str, now: datetime) -> None:
-        self.text, self.place, self._zone, self._now = text, place, zone, now
+        self.text, self.place, self._zone, self._now = text.translate(PLAIN), place, zone, now
         self._wall = now.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
         self._today = self._wall.date()
 
@@ -334,16 +335,16 @@ class _Reader:
             return replace(self._in_days(0), part=part_of(match["part"]))
         if self.take("today|heute"):
             return replace(self._in_days(0), bare=True)
-        match = self.take(
-            rf"(?:(?P<lead>on|am|this|next|coming|nächste[nr]?|kommende[nr]?) )?{FULL}(?P<week> next week)?"
-        ) or self.take(rf"(?P<lead>on|this|next|coming) {SHORT}(?P<week> next week)?")
-        if match is not None:
-            return self._next_weekday(weekday(match), (match["lead"] or "").lower(), bool(match["week"]))
+        start = self.place
+        leads = "on|am|this|next|coming|nächste[nr]?|kommende[nr]?"
+        if match := self.take(f"(?:(?P<lead>{leads}) )?(?:{FULL}|{SHORT})(?P<week> next week)?"):
+            if match["day"] or match["lead"]:
+                return self._next_weekday(weekday(match), (match["lead"] or "").lower(), bool(match["week"]))
+            self.place = start
         if match := self.take(rf"on the {NUMBER}(?! of)"):
             return self._next_of_month(int(match["n"]))
         if match := self.take(r"(?:(?:on|am) )?(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<n>[0-9]{2})"):
-            return self._date(match)
-        start = self.place
+            return self._date(match[0], int(match["n"]), int(match["month"]), match["year"])
         led = self.take("(?:on|am|den) ") is not None
         self.take("the ")
         found = self._dotted() or self._slashed(led) or self._named()
@@ -372,7 +373,7 @@ class _Reader:
 
     def _dotted(self) -> Phrase | None:
         match = self.take(r"(?P<n>[0-9]{1,2})\.(?P<month>[0-9]{1,2})\.(?P<year>[0-9]{4})?")
-        return self._date(match) if match else None
+        return self._date(match[0], int(match["n"]), int(match["month"]), match["year"]) if match else None
 
     def _slashed(self, led: bool) -> Phrase | None:
         match = self.take(r"(?P<one>[0-9]{1,2})/(?P<other>[0-9]{1,2})(?:/(?P<year>[0-9]{4}))?")
@@ -382,20 +383,19 @@ class _Reader:
         if 0 < one <= 12 and 0 < other <= 12 and one != other:
             readings = f"{one} {calendar.month_name[other]} or {other} {calendar.month_name[one]}"
             raise UsageError(f"{match[0]} may be {readings}: write one of these")
-        found = self._date(match, n=max(one, other), month=min(one, other))
+        found = self._date(match[0], max(one, other), min(one, other), match["year"])
         return replace(found, bare=not (led or match["year"]))
 
-    def _date(self, match: re.Match[str], n: int | None = None, month: int | None = None) -> Phrase:
-        n, month = n or int(match["n"]), month or int(match["month"])
-        years = [int(match["year"])] if match["year"] else range(self._today.year, self._today.year + 9)
-        for year in years:
+    def _date(self, said: str, n: int, month: int, year: str | None) -> Phrase:
+        """The next of its name, where it has no year."""
+        for each in [int(year)] if year else range(self._today.year, self._today.year + 9):
             try:
-                day = date(year, month, n)
+                day = date(each, month, n)
             except ValueError:
                 continue
-            if match["year"] or day >= self._today:
+            if year or day >= self._today:
                 return Phrase(day=day)
-        raise UsageError(f"{match[0].strip()} is no date")
+        raise UsageError(f"{said.strip()} is no date")
 
     def _named(self) -> Phrase | None:
         for form in DATES:

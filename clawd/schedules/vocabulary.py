@@ -32,6 +32,8 @@ UNITS = {
     -12: "years?|jahre?n?",
 }
 
+PLAIN = str.maketrans("\u0131\u0130\u017f\u212a", "iIsK")  # letters that are equal to others where case is ignored
+
 # Patterns for `compiled`.
 EVERY = "(?:every|each|jede[nrs]?|alle)"
 AMOUNT = (
@@ -100,6 +102,7 @@ def calendar_day(n: int, month: str, year: str, today: date) -> date | None:
         "PARSERS": ["absolute-time"],
     }
     languages = ["en"] if month in _NO_MONTHS else ["en", *_OTHERS]
+    found: datetime | None
     try:
         found = dateparser.parse(f"{n} {month} {year}".strip(), languages=languages, settings=rules)
     except Exception:  # it raises anything for what it cannot read, which is no date for its caller

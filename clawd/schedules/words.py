@@ -33,11 +33,11 @@ _INTRO = re.compile(
     r"(?:remind\s+(?:me|us)|erinnere?\s+(?:mich|uns)(?:\s+bitte)?(?:\s+daran)?)\b[\s,:]*",
     re.IGNORECASE,
 )
-_LEAD = re.compile(r"\s*[:,;–—-]?\s*(?:(?:to|that|about|of|dass|daran)\b[\s,:]*)?", re.IGNORECASE)
+_LEAD = re.compile(r"\s*(?:[:,;–—-]\s*)?(?:(?:to|that|about|of|dass|daran)\b[\s,:]*)?", re.IGNORECASE)
 # Words behind a time that would change it, had they been understood.
 _GOES_ON = re.compile(
-    r"\s*(?:,\s*)?(?:[0-9(]|[–-]\s*[0-9]|(?:and|or|und|oder|until|till|except|but|unless|starting|from|between|through|before|after"
-    r"|next|at|on|um|am|bis|außer|ab|von|past)\b|&)",
+    r"\s*(?:,\s*)?(?:[0-9(]|[–-]\s*[0-9]|(?:and|or|und|oder|until|till|except|but|unless|starting|from|between|through"
+    r"|before|after|next|at|on|um|am|bis|außer|ab|von|past)\b|&)",
     re.IGNORECASE,
 )
 _GOES_ON_OFTEN = re.compile(r"\s*(?:for|in|of|für|im|within|during)\b", re.IGNORECASE)
@@ -54,7 +54,7 @@ _LINE = re.compile(r"\s*(?:[0-9][0-9,/-]*\s+){2}\S+\s+\S+\s+\S+$")
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """`fields` are those of a schedule's file: one of cron, every and at. `rest` is what else was said. `said` is the time
+    """`fields` are a schedule file's: one of cron, every and at. `rest` is what else was said; `said` is the time
     in words."""
 
     fields: dict[str, str]
@@ -125,7 +125,8 @@ def _found(text: str, zone: str, now: datetime) -> tuple[Phrase, str]:
         other = None if phrase.dated and phrase.timed else last(end)
         if other and other[0].clocks and not other[0].dated and phrase.dated and not _LEADS_TO.search(text[: other[1]]):
             return replace(phrase, clocks=other[0].clocks, part=other[0].part), text[end : other[1]]
-        if at(_LEAD.match(text, end).end()) or (other and other[0].dated and not phrase.dated):  # type: ignore[union-attr]
+        follows = _LEAD.match(text, end)
+        if (follows and at(follows.end())) or (other and other[0].dated and not phrase.dated):
             raise UsageError(f"there are two times in this; {WAYS}")
         return phrase, text[end:]
 

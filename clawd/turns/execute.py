@@ -1,4 +1,4 @@
-"""Commands of the owner beside a group's runner (`clawd sandbox exec`).
+"""Commands beside a group's runner: the owner's (`clawd sandbox exec`), and the checks of schedules.
 
 Each has a token of its own, which is good while it runs.
 """
@@ -14,6 +14,8 @@ import anyio
 from clawd.clock import Clock
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
+from clawd.model import Authority
+from clawd.trust import Role, lowest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.road import new_token, token_hash
 from clawd.turns.run import Command, Run
@@ -27,9 +29,57 @@ class Executor:
     ) -> None:
         self._dispatcher, self._ledger, self._clock, self._environment = dispatcher, ledger, clock, environment
 
-    async def execute(self, group: str, argv: list[str], environment: Mapping[str, str], streams: Sequence[int]) -> int:
-        """Run a command on the caller's streams; gives its exit code. It acts for the owner, as far as the work tree
-        has not fallen. Raises SandboxUnavailable."""
+    async def output(
+        self, group: str, argv: Sequence[str], *, role: Role, seconds: float, most_bytes: int
+    ) -> tuple[int, bytes]:
+        """Run a command for so long at most, without an input; gives its exit code, and the end of what it printed. It
+        acts for `role`, as far as the work tree has not fallen. Raises SandboxUnavailable, TimeoutError."""
+        await self._run(group)  # that may take longer
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        reads, writes = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reads, False)
+        tail = bytearray()
+
+        def read() -> bool:
+            """Whether there may be more at once."""
+            try:
+                data = os.read(reads, 64 << 10)
+            except BlockingIOError:
+                return False
+            tail.extend(data)
+            del tail[:-most_bytes]
+            return bool(data)
+
+        async def follow() -> None:
+            while True:
+                await anyio.wait_readable(reads)
+                if not read():
+                    return
+
+        try:
+            with anyio.fail_after(seconds):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(follow)
+                    code = await self.execute(group, list(argv), {}, (nothing, writes, nothing), role)
+                    tasks.cancel_scope.cancel()  # what it leaves behind may hold the pipe open
+            left = -(-most_bytes // (64 << 10)) + 1
+            while left and read():
+                left -= 1
+        finally:
+            for descriptor in (nothing, reads, writes):
+                os.close(descriptor)
+        return code, bytes(tail)
+
+    async def execute(
+        self,
+        group: str,
+        argv: list[str],
+        environment: Mapping[str, str],
+        streams: Sequence[int],
+        role: Role = Role.OWNER,
+    ) -> int:
+        """Run a command on the caller's streams; gives its exit code. It acts for `role`, as far as the work tree has
+        not fallen. Raises SandboxUnavailable."""
         run, token = await self._run(group), new_token()
         assert run.sandbox is not None
         run.exec_count += 1
@@ -41,7 +91,9 @@ class Executor:
                     await anyio.to_thread.run_sync(os.write, streams[2], told)
             await self._dispatcher.runs.thaw(run)
             tree = await self._ledger.do(lambda tx: groups.get(tx, group).authority)
-            run.commands[token_hash(token)] = Command(tree.role)
+            acts = Authority(lowest([tree.role, role]), tree.taint)
+            await self._dispatcher.runs.skills.renew(run, acts)
+            run.commands[token_hash(token)] = Command(acts.role)
             road = {name: value.replace("{token}", token) for name, value in self._environment(group).items()}
             return await run.sandbox.execute(argv, {**environment, **road, "CLAWD_TOKEN": token}, streams)
         finally:

@@ -16,11 +16,12 @@ from clawd.config.group import Effective
 from clawd.config.models import THINKING, candidates
 from clawd.config.presets import services
 from clawd.config.schema import Budget, Config, ServiceLimits
+from clawd.errors import ClawdError
 from clawd.ledger import money
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.model import Usage
 from clawd.usage import prices
-from clawd.usage.budgets import BudgetSpent, Call, Limit, Period, Span, decide, period
+from clawd.usage.budgets import BudgetSpent, Call, Limit, Period, Span, decide, period, within
 from clawd.usage.prices import Price, Tokens
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class Books:
     # ── a call ──
 
     async def reserve(self, call: Call) -> Reservation:
-        """Raises BudgetSpent and PriceUnknown; then there is no row."""
+        """Raises BudgetSpent, AllowanceSpent and PriceUnknown; then there is no row."""
         price = self.price(call)
         nanos, now = _most(call, price), rfc3339(self._clock.now())
         rules, when = self.rules(call.group, call.service), self.period(call.group)
@@ -89,12 +90,18 @@ class Books:
         def reserve(tx: Transaction) -> int:
             if (refused := decide(limits(tx, rules, when), call, nanos)) is not None:
                 raise refused
+            if call.turn is not None and (passed := self._passes(tx, call.turn, call, nanos)) is not None:
+                raise passed
             return money.reserve(
                 tx, group=call.group, service=call.service, turn=call.turn, model=call.model, day=when.day,
                 month=when.month, input=call.input, output=call.output, nanos=nanos, now=now,
             )  # fmt: skip
 
         return Reservation(await self._ledger.do(reserve), call, price, nanos)
+
+    def _passes(self, tx: Transaction, turn: int, call: Call, nanos: int | None) -> ClawdError | None:
+        allowed = money.allowance(tx, turn)
+        return within(allowed, money.used(tx, turn=turn), call, nanos) if allowed else None
 
     async def settle(self, reservation: Reservation, tokens: Tokens, *, estimated: bool) -> None:
         nanos = reservation.nanos(tokens)

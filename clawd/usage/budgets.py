@@ -6,14 +6,14 @@ reserved counts like what is spent: so no limit is ever passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
 from clawd.errors import ClawdError
-from clawd.ledger.money import NANO
+from clawd.ledger.money import NANO, Used
 
 Unit = Literal["usd", "tokens"]
 Span = Literal["day", "month"]
@@ -40,6 +40,10 @@ class BudgetSpent(ClawdError):
     def __init__(self, message: str, call: Call, limit: Limit, *, hint: str) -> None:
         super().__init__(message, hint=hint)
         self.call, self.limit, self.opens = call, limit, limit.opens
+
+
+class AllowanceSpent(ClawdError):
+    """A call would pass what its turn may use. Nothing opens that again."""
 
 
 class PriceUnknown(ClawdError):
@@ -101,17 +105,41 @@ def decide(limits: Iterable[Limit], call: Call, nanos: int | None) -> BudgetSpen
     """Why a call that may cost so many nano-dollars (None: nobody knows) is not to be made, None when it may be."""
     limits = list(limits)
     if nanos is None and (priced := next((limit for limit in limits if limit.unit == "usd"), None)):
-        name = call.model or "MODEL"
-        return PriceUnknown(
-            f"the price of {call.model or 'the model'} is not known, and {_whose(priced)} has a limit in dollars",
-            hint=f'write [prices."{name}"] into config.toml, with input = and output = in dollars a million tokens',
-        )
+        return _unpriced(call, _whose(priced))
     needs = {"tokens": call.input + call.output, "usd": nanos or 0}
     passed = [limit for limit in limits if limit.left < needs[limit.unit]]
     if not passed:
         return None
     limit = max(passed, key=lambda each: each.opens)
     return BudgetSpent(_sentence(limit, needs[limit.unit]), call, limit, hint=_way_out(limit))
+
+
+def _unpriced(call: Call, whose: str) -> PriceUnknown:
+    name = call.model or "MODEL"
+    return PriceUnknown(
+        f"the price of {call.model or 'the model'} is not known, and {whose} has a limit in dollars",
+        hint=f'write [prices."{name}"] into config.toml, with input = and output = in dollars a million tokens',
+    )
+
+
+def within(
+    allowed: Mapping[str, float], used: Used, call: Call, nanos: int | None
+) -> AllowanceSpent | PriceUnknown | None:
+    """Why a call of a turn that may use so much ({usd, tokens}) is not to be made, None when it may be."""
+    if "usd" in allowed and nanos is None:
+        return _unpriced(call, "this run")
+    units: tuple[tuple[Unit, float, int, int], ...] = (
+        ("usd", allowed.get("usd", 0) * NANO, used.nanos + used.reserved_nanos, nanos or 0),
+        ("tokens", allowed.get("tokens", 0), used.tokens + used.reserved_tokens, call.input + call.output),
+    )
+    for unit, most, taken, needs in units:
+        if unit in allowed and taken + needs > most:
+            said = f"{shown(taken, unit)} of {shown(round(most), unit)} are spent"
+            return AllowanceSpent(
+                f"the budget of this run does not allow another call: {said}, and it may take {shown(needs, unit)}",
+                hint="raise its budget in the schedule's file",
+            )
+    return None
 
 
 def _sentence(limit: Limit, needed: int) -> str:

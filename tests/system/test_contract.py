@@ -27,7 +27,7 @@ APPROVAL = "id, kind, state, person, channel, chat, made, expires, decided|null,
 SKILL = "name, scope, group|null, description, shadows, proposed, warnings[], errors[], path"
 CONTRACT = {
     "status": "{version, pid, home, uptime_s, ready, groups, turns{queued, running, held}, sandboxes,"
-    " channels[{channel, state}]}",
+    " channels[{channel, state}], webhooks{listen, state, error|null}|null}",
     "doctor": "[{check, level, message, command|null}]",
     "doctor --recover": "[{check, level, message, command|null}]",
     "chat": "{turn, session, group, reply, files[], engine, model|null, backend, attempt, ms,"

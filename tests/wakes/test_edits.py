@@ -46,6 +46,7 @@ class Room:
             people=self._people,
             adopt=self._adopt,
             is_news=self._is_news,
+            config_of=lambda group: self.looks.append(f"config {group}"),
             schedules=lambda group: self.looks.append(f"schedules {group}"),
             skills=lambda group: self.looks.append(f"skills {group}"),
         )

@@ -20,6 +20,7 @@ from clawd.turns.desk import Lease
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
+    from clawd.turns.skills import TurnSkills
 
 Act = Callable[["Transaction", int], dict[str, Any]]
 
@@ -73,6 +74,7 @@ class ToolContext:
     clock: Clock
     done: Callable[[], None]
     max_file_bytes: int = 50 << 20
+    skills: TurnSkills | None = None
 
 
 class Tool(Protocol):
@@ -95,16 +97,10 @@ ToolTable = Mapping[str, Tool]
 
 def built_in() -> ToolTable:
     """Every tool that ships."""
-    from clawd.host.tools import ask, react, send_file, send_message, tool_help, watch
+    from clawd.host.tools import ask, react, send_file, send_message, skill_propose, skill_read, tool_help, watch
 
-    table: list[Any] = [
-        send_message,
-        send_file,
-        ask,
-        react,
-        watch,
-        tool_help,
-    ]  # mypy cannot see a type attribute in a module
+    # mypy cannot see a type attribute in a module
+    table: list[Any] = [send_message, send_file, ask, react, watch, skill_read, skill_propose, tool_help]
     return {tool.NAME: tool for tool in table}
 
 

@@ -4,6 +4,7 @@ ALTER TABLE wake ADD COLUMN rule TEXT;            -- what made it: 'schedule:ID'
 ALTER TABLE wake ADD COLUMN made TEXT;
 CREATE INDEX wake_rule ON wake (rule, id) WHERE rule IS NOT NULL;
 ALTER TABLE turn ADD COLUMN allowance TEXT;       -- JSON {usd, tokens}: what this turn may use, beside its group's budget
+ALTER TABLE turn ADD COLUMN tools TEXT;           -- JSON: the host tools that are left to it by skills that it read
 
 -- What an agent wrote that outlives its turn, by its content: it acts for nobody above that turn, and is trusted no
 -- further, wherever it is found in its group. What has no row here a person made on the host.
@@ -26,12 +27,14 @@ CREATE TABLE schedule (
     generation INTEGER NOT NULL,
     sha256 TEXT NOT NULL,
     stamp TEXT NOT NULL,                      -- JSON: of the file when it was read; an equal one is not read again
-    facts TEXT NOT NULL,                      -- JSON: what it says
+    facts TEXT,                               -- JSON: what it says; of a file that is wrong, what it said before
+    error TEXT,                               -- what is wrong with the file
     since TEXT NOT NULL,                      -- when it was taken up as it is; `every` counts from there
     next TEXT,                                -- when it is due next, as far as was known then; a copy of what follows
     last_due TEXT,
     failures INTEGER NOT NULL DEFAULT 0,      -- in a row
     paused TEXT,                              -- why it paused itself
+    told INTEGER NOT NULL DEFAULT 0,          -- whether the owner knows that it paused itself
     gone TEXT,                                -- since when there is no such file
     PRIMARY KEY (grp, id, generation)
 ) STRICT, WITHOUT ROWID;

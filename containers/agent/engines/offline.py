@@ -10,6 +10,8 @@ sentences:
   sh: COMMAND                  runs a command in work/ (the owner alone)
   send: TEXT                   sends TEXT as a message of its own
   send file: NAME              sends a file of work/
+  skills · skill NAME          the skills there are; what one of them says
+  run NAME WORDS               runs a skill's script
 
 Anything else it does not understand, and says so.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import os
 
+from agent.engines import skilled
 from agent.turn import Answer
 
 TYPE_CHECKING = False
@@ -35,6 +38,8 @@ HELP = """I am the offline engine: fixed rules, no language model. I understand:
   sh: COMMAND      I run a command in the sandbox (only for the owner)
   send: TEXT       I send TEXT as a message of its own
   send file: NAME  I send a file of work/
+  skills           the skills that I have; skill NAME shows one
+  run NAME WORDS   I run a skill's script
   help             this list"""
 UNKNOWN = """I do not understand that. I am the offline engine: rules, no language model.
 Say "help" for what I do understand."""
@@ -95,6 +100,8 @@ def reply(turn: Turn, part: dict[str, Any]) -> str:
         return sent(turn, "send_message", {"text": rest}, "Sent.")
     if verb == "send file" and rest:
         return sent(turn, "send_file", {"path": rest}, f"I sent {rest}.")
+    if (answer := skilled.reply(turn, text)) is not None:
+        return answer
     if text[:4].casefold() in ("say ", "say:") and text[4:].strip():
         return text[4:].strip()
     return UNKNOWN
