@@ -191,7 +191,7 @@ class Edits:
     def _found(self, changed: Mapping[str, set[str]]) -> _Found:
         """In a thread: what became of these files of groups. `""` stands for all of a group's."""
         found = _Found()
-        for name, files in changed.items():
+        for name, files in sorted(changed.items()):
             root, every = self._home.group(name).root, "" in files
             if every or {"schedules", _CONFIG} & files:  # zone and heartbeat stand there
                 found.schedules.append(name)
