@@ -135,7 +135,6 @@ class Daemon(Rooms):
             self.tasks.start_soon(self.edits.run, name="edits")
             self.tasks.start_soon(self.webhooks.run, name="webhooks")
             self.tasks.start_soon(self.files.start, name="watches")
-            self.tasks.start_soon(self.watcher.run, name="watcher")
             await ending.until_ended(self.ledger, until_closed, endings, self.dispatcher.spending.tick)
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
             tasks.cancel_scope.cancel()
