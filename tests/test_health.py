@@ -207,7 +207,7 @@ def test_a_work_that_is_a_link_or_another_s_is_an_error(home: Home) -> None:
 
 
 def test_what_is_wrong_with_skills_is_named(home: Home) -> None:
-    assert told(home, "skills") == [("ok", "there are none")]
+    assert told(home, "skills") == [("ok", "every skill is sound")]
     folder = home.skills / "mine"
     (folder / ".vscode").mkdir(parents=True)
     file = folder / "SKILL.md"
