@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -207,6 +208,9 @@ def test_a_work_that_is_a_link_or_another_s_is_an_error(home: Home) -> None:
 
 
 def test_what_is_wrong_with_skills_is_named(home: Home) -> None:
+    assert told(home, "skills") == [("ok", "4 skills, and nothing is wrong with them")]  # those that ship
+    for each in home.skills.iterdir():
+        shutil.rmtree(each)
     assert told(home, "skills") == [("ok", "there are none")]
     folder = home.skills / "mine"
     (folder / ".vscode").mkdir(parents=True)
