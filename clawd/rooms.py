@@ -280,6 +280,7 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
+            config_of=self._config_of,
             schedules=self.clockwork.look,
             skills=lambda group: None,
         )
@@ -353,6 +354,11 @@ class Rooms:
 
     # ── what the rooms ask of each other ──
 
+    def _reloaded(self, changes: Sequence[str]) -> None:
+        self.channels.renew(changes)
+        if any(change.startswith("claw.timezone:") for change in changes):
+            self.clockwork.look()
+
     def _host_tools(self, channel: str) -> list[dict[str, Any]]:
         from clawd.host.tools import declarations
 
@@ -361,11 +367,18 @@ class Rooms:
     def _config_changed(self, changes: Sequence[str]) -> None:
         self.channels.renew(changes)
         self.webhooks.look()
+        self.clockwork.look()
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _config_of(self, group: str) -> None:
+        """A group's file may say something else now."""
+        self.files.renew(group)
+        self.clockwork.look(group)
+        self.webhooks.look()
 
     def _rules(self, group: str) -> Rules:
         """What holds in the shared chats of a group."""

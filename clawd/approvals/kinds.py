@@ -41,7 +41,7 @@ def kinds(
         Budget(home, clock, raised),
         Send(home, limits, deliver),
         Schedule(home, clock, scheduled),
-        Watch(home, watched),
         Skill(home),
+        Watch(home, watched),
     ]
     return {kind.name: kind for kind in every}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,30 @@ def test_what_does_something_is_a_tool_call(tmp_path: Path, text: str, call: Any
     turn = StandInTurn(tmp_path, text)
     said(turn)
     assert turn.rounds == [("", [call])]
+
+
+def test_skills_are_read_before_they_are_run(tmp_path: Path) -> None:
+    scripts = tmp_path / "skills" / "x" / "scripts"
+    scripts.mkdir(parents=True)
+    (scripts / "only.sh").touch()
+    turn = StandInTurn(tmp_path, "skills", "skill x", "run x a 'b c'", 'Use the skill "x".', "run y", "run the tests")
+    turn.results = [
+        '{"skills": [{"name": "x", "description": "does it"}, {"name": "y", "note": "made by"}]}',
+        '{"body": "how", "at": "/group/skills/x", "files": ["SKILL.md"]}',
+        *("{}", "printed", "{}", "again", "{}"),
+        "[skill_read was refused: there is no skill 'the']",
+    ]
+    assert said(turn).split("\n\n") == [
+        *("x: does it", "y: made by", "how", "Its files, in /group/skills/x: SKILL.md", "printed", "again"),
+        "The skill y has no script that I could run (scripts/run.sh or run.py): it is for a model to read.",
+        "skill_read was refused: there is no skill 'the'",
+    ]
+    assert turn.rounds[3] == ("", [("bash", {"command": f"sh {scripts}/only.sh a 'b c'"})])
+    (scripts / "run.py").touch()
+    (scripts / "run.sh").touch()
+    turn = StandInTurn(tmp_path, "run x $(id) 'open")
+    said(turn)
+    assert turn.rounds[1][1][0][1] == {"command": shlex.join(["sh", f"{scripts}/run.sh", "$(id)", "'open"])}
 
 
 def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
