@@ -574,7 +574,7 @@ async def test_what_changed_while_nobody_looked_is_told_once(tmp_path: Path) -> 
     world = World(tmp_path)
     async with world.life():
         work = (await world.group("main", RULE + EVENTS)) / "work"
-        cool = (await world.group("cool", RULE.replace("cooldown = 0", "cooldown = 4"))) / "work"
+        cool = (await world.group("cool", RULE.replace("cooldown = 0", "cooldown = 2"))) / "work"
         for name in ("a", "b", "c"):
             (work / name).write_text("1")
         (cool / "a").write_text("1")
