@@ -63,9 +63,6 @@ def ensure_group(home: Home, folder: str) -> list[Path]:
     return [path for path in made if path is not None]
 
 
-TEMPLATES = frozenset({_CLAUDE_MD.encode(), _USER_PROFILE.encode()})  # what nobody has written anything into yet
-
-
 def _skills(home: Home) -> Iterator[Path]:
     """The skills that ship, each whole, unless something has its name."""
     for folder in sorted(each.parent for each in shipped("skills").glob("*/SKILL.md")):
@@ -76,6 +73,9 @@ def _skills(home: Home) -> Iterator[Path]:
             file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_atomic(file, source.read_bytes(), 0o644)
             yield file
+
+
+TEMPLATES = frozenset({_CLAUDE_MD.encode(), _USER_PROFILE.encode()})  # what nobody has written anything into yet
 
 
 def untouched(user_profile: Path) -> bool:

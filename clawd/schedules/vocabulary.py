@@ -45,7 +45,6 @@ FULL = rf"(?P<day>monday|tuesday|wednesday|thursday|friday|saturday|sunday|{'|'.
 SHORT = "(?P<short>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
 AND = r"\s*(?:,? (?:and|und) |, ?|& ?)\s*"
 NTH = rf"(?P<nth>{'|'.join(ORDINALS)}|1st|2nd|3rd|4th|5th|last)"
-NUMBER = r"(?P<n>[0-9]{1,2})(?:st|nd|rd|th)"
 LIST = rf"[0-9]{{1,2}}(?:st|nd|rd|th)?(?:{AND}(?:the )?[0-9]{{1,2}}(?:st|nd|rd|th)?)*"
 MONTHLY = "(?:every month|each month|monthly)"
 # How months begin in the languages of `_OTHERS`.

@@ -10,7 +10,7 @@ import pytest
 from skills_ref.validator import validate
 
 from clawd.commands import skills
-from clawd.config.begin import ensure_group, init_home
+from clawd.config.begin import ensure_group
 from clawd.config.home import Home
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ledger import approvals
@@ -24,8 +24,9 @@ NOW = datetime(2026, 12, 1, 9, tzinfo=UTC)
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     made = Home(tmp_path / "home")
-    init_home(made)
-    ensure_group(made, "family")
+    made.create()
+    for name in ("main", "family"):
+        ensure_group(made, name)
     return made
 
 

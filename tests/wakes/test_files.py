@@ -26,14 +26,13 @@ from clawd.clock import SystemClock, rfc3339
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
 from clawd.config.load import init_home
-from clawd.ledger import authored, groups, turns, wakes
+from clawd.ledger import authored, groups, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.groups import UID_BASE
 from clawd.people.bindings import Bindings
 from clawd.sandbox.mounts import Mounts
 from clawd.tasks import Tasks
 from clawd.trust import Role
-from clawd.wakes import settling
 from clawd.wakes.files import Files
 from clawd.wakes.watcher import Watcher
 from clawd.wakes.watching import _digest
