@@ -19,6 +19,7 @@ from clawd.clock import SystemClock
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
+from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
@@ -53,6 +54,8 @@ from clawd.sandbox.limits import limits_of
 from clawd.sandbox.mounts import Mounts
 from clawd.sessions.store import session_store
 from clawd.signals import News, Signals
+from clawd.skills.catalogue import Catalogue
+from clawd.skills.shelf import Shelf
 from clawd.tasks import Tasks
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
@@ -62,6 +65,7 @@ from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
+from clawd.turns.skills import Skills
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
@@ -118,6 +122,7 @@ class Rooms:
         self.reloads = Reloads(self.config, self.owner.tell_soon, self._config_changed)
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
+        self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
         self.composer = Composer(
             home,
             clock,
@@ -125,6 +130,7 @@ class Rooms:
             self.gate.environment,
             config=lambda: self.config.current,
             host_tools=self._host_tools,
+            skills=self.skills.of,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
@@ -171,9 +177,12 @@ class Rooms:
             self.config.warnings,
             lambda group: self.config.for_group(group).timezone,
             self.gate.bundle,
+            self.skills,
             self.mounts,
         )
-        self.upkeep = Upkeep(home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon)
+        self.upkeep = Upkeep(
+            home, ledger, clock, lambda: self.config.current.retention, self.owner.tell_soon, self.skills.shelf
+        )
         self.dispatcher.runs.check_room = self.upkeep.check_room
         self.counter = Counter(
             dispatcher=self.dispatcher,
@@ -200,6 +209,7 @@ class Rooms:
                 limits=self.channels.limits,
                 deliver=self.outbox.wake,
                 raised=self.dispatcher.spending.look,
+                scheduled=lambda group: self.clockwork.look(group),
                 watched=lambda group: self.files.renew(group),
             ),
             self.owner,
@@ -212,14 +222,16 @@ class Rooms:
         self.sockets = Sockets(
             self.counter,
             clock,
-            home.blobs,
+            home,
             self.channels.limits,
             self.config.bindings,
+            lambda group: self.config.for_group(group).timezone,
             self.approvals,
             self._asked,
             self._second_hello,
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
+            self.skills,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
         self.clockwork = Clockwork(
@@ -244,8 +256,17 @@ class Rooms:
         self.speakers = PeopleOperations(
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
+        self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group, self.clockwork)
         self.reach = Reach(
-            home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
+            home,
+            self.config,
+            ledger,
+            self.dispatcher,
+            self.recorder,
+            self.books,
+            self.speakers,
+            self.approvals,
+            self.schedules,
         )
         self.speech = Speech(lambda: self.config.current)
         self.watcher = Watcher(self.owner.tell_soon)
@@ -259,6 +280,7 @@ class Rooms:
             people=self.roster.now,
             adopt=self.operations.make_group,
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
+            config_of=self._config_of,
             schedules=self.clockwork.look,
             skills=lambda group: None,
         )
@@ -324,6 +346,7 @@ class Rooms:
         table = {
             **self.operations.table(),
             **self.speakers.table(),
+            **self.schedules.table(),
             "channels.list": self.channels.list,
             **asked,
         }
@@ -344,11 +367,18 @@ class Rooms:
     def _config_changed(self, changes: Sequence[str]) -> None:
         self.channels.renew(changes)
         self.webhooks.look()
+        self.clockwork.look()
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _config_of(self, group: str) -> None:
+        """A group's file may say something else now."""
+        self.files.renew(group)
+        self.clockwork.look(group)
+        self.webhooks.look()
 
     def _rules(self, group: str) -> Rules:
         """What holds in the shared chats of a group."""

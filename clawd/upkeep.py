@@ -19,10 +19,11 @@ from clawd.config.home import Home
 from clawd.config.schema import Retention
 from clawd.errors import StorageError
 from clawd.files import Blobs
-from clawd.ledger import forget, held
+from clawd.ledger import forget, held, runs
 from clawd.ledger.db import Ledger
 from clawd.ledger.forget import Terms
 from clawd.log import drop_old
+from clawd.skills.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +43,10 @@ class Upkeep:
         clock: Clock,
         retention: Callable[[], Retention],
         tell: Callable[[str], None] = lambda text: None,
+        shelf: Shelf | None = None,
     ) -> None:
         self._home, self._ledger, self._clock, self._retention, self._tell = home, ledger, clock, retention, tell
+        self._shelf = shelf
         self._tight = False  # the disk had no room when it was last asked for
 
     async def run(self) -> None:
@@ -58,6 +61,7 @@ class Upkeep:
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             self._forget,
             self._collect,
+            self._clear_shelf,
             self._shrink,
             self._drop_logs,
         )
@@ -84,6 +88,11 @@ class Upkeep:
         # Asked before they are looked at: what came since is younger than the grace.
         wanted = await self._ledger.do(forget.blobs)
         await anyio.to_thread.run_sync(Blobs(self._home.blobs).collect, wanted, before)
+
+    async def _clear_shelf(self) -> None:
+        if (shelf := self._shelf) is not None:
+            living = await self._ledger.do(lambda tx: {row["id"] for row in runs.alive(tx)})
+            await anyio.to_thread.run_sync(shelf.collect, living)
 
     async def _shrink(self) -> None:
         self._ledger.check_room()

@@ -419,3 +419,12 @@ class Approvals:
         self._deliver(Address(row["channel"], row["account"], row["chat"], ""))
         if row["grp"] is not None and row["turn"] is not None:
             self._wake(row["grp"])
+        if row["kind"] in self._kinds and self._kinds[row["kind"]].undoes and self._start_soon is not None:
+            self._start_soon(self._undo, row["id"])
+
+    async def _undo(self, id: int) -> None:
+        """What was made for a question that got no yes is taken back."""
+        row = await self._ledger.do(lambda tx: approvals.get(tx, id))
+        if row["state"] in ("denied", "expired"):
+            kind, effect = self._known(row)
+            await to_thread.run_sync(kind.undo, effect)

@@ -37,6 +37,8 @@ class Kind:
     """So many may be open, of one group where the effect has one."""
     edits: ClassVar[bool] = False
     """Whether files are edited: then `edit` is called."""
+    undoes: ClassVar[bool] = False
+    """Whether something is taken back after a no, or no answer: then `undo` is called."""
 
     def subject(self, effect: Any) -> str:
         """What it is about: the same thing is asked once."""
@@ -64,6 +66,10 @@ class Kind:
     def edit(self, effect: Any) -> None:
         """Edit files, in a thread, between the commits of `executing` and `done`. It may be called again after a crash,
         and must come to the same. Raises ClawdError or OSError."""
+
+    def undo(self, effect: Any) -> None:
+        """Take back what was made for the question, in a thread, once the no is durable. A crash may leave it. Raises
+        OSError."""
 
     def execute(self, tx: Transaction, effect: Any, now: str) -> str:
         """Do what the ledger holds of it, in the transaction in which it becomes `done`. Gives what was done, in

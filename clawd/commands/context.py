@@ -14,11 +14,15 @@ from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.models import THINKING, models
 from clawd.context.compose import Composer
+from clawd.context.skills import Listed, listed
 from clawd.errors import ConfigError, NotFound
 from clawd.host.tools import declarations
-from clawd.ledger import groups, turns
+from clawd.ledger import authored, groups, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
+from clawd.model import Authority
+from clawd.skills.catalogue import Catalogue
+from clawd.skills.shelf import acting, lying
 from clawd.trust import Origin, Role
 
 
@@ -37,6 +41,7 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
             lambda group: settings,
             config=lambda: config,
             host_tools=lambda channel: declarations(ChannelLimits()),
+            skills=lambda group: known,
         )
         id, turn, stem, others = base, 1, None, False
         if ledger is not None:
@@ -48,12 +53,13 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
         said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
         at = rfc3339(SystemClock().now())
         wakes = [{"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said]}]
+        known = await _skills(home, ledger, group)
         claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [], stem=stem, others=others)  # type: ignore[arg-type]
         told = await composer.told(claim, settings)
     finally:
         if ledger is not None:
             ledger.close()
-    notes, dialect = list(told.refused), "messages"
+    notes, dialect = [*known.refused, *told.refused], "messages"
     engine = settings.model.engine
     if engine not in THINKING:
         notes.append(f"the engine {engine} tells a model nothing; this is what one would be told")
@@ -72,6 +78,16 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
         "tokens": sum(part.tokens for part in parts),
         "notes": notes,
     }
+
+
+async def _skills(home: Home, ledger: Ledger | None, group: str) -> Listed:
+    """What the owner's next turn would be told of skills."""
+    versions, refused = lying(Catalogue(home), group)
+    acts, by = Authority(Role.OWNER), dict[str, Authority]()
+    if ledger is not None:
+        row, by = await ledger.do(lambda tx: (groups.find(tx, group), authored.every(tx, "skill", group)))
+        acts = row.authority if row else acts
+    return listed(acting(versions, by), acts, refused)
 
 
 def _next(tx: Transaction, group: str, base: str, session: str | None) -> tuple[str, int]:

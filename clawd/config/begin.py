@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Iterator
 from pathlib import Path
 
 from clawd.clock import Clock, SystemClock
@@ -47,6 +48,7 @@ def init_home(home: Home, *, name: str = "clawd", user: str | None = None, clock
         _keep(home.people_file, _PEOPLE.encode()),
         *ensure_group(home, "main"),
         _keep(home.group("main").memory / "MEMORY.md", _memory(name, user or _user(), clock or SystemClock())),
+        *_skills(home),
     ]
     return [path for path in made if path is not None]
 
@@ -59,6 +61,18 @@ def ensure_group(home: Home, folder: str) -> list[Path]:
         directory.mkdir(mode=0o700, exist_ok=True)
     made = [_keep(group.claude_md, _CLAUDE_MD.encode()), _keep(group.user_profile, _USER_PROFILE.encode())]
     return [path for path in made if path is not None]
+
+
+def _skills(home: Home) -> Iterator[Path]:
+    """The skills that ship, each whole, unless something has its name."""
+    for folder in sorted(each.parent for each in shipped("skills").glob("*/SKILL.md")):
+        if (to := home.skills / folder.name).exists() or to.is_symlink():
+            continue
+        for source in sorted(each for each in folder.rglob("*") if each.is_file() and each.suffix != ".pyc"):
+            file = to / source.relative_to(folder)
+            file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_atomic(file, source.read_bytes(), 0o644)
+            yield file
 
 
 TEMPLATES = frozenset({_CLAUDE_MD.encode(), _USER_PROFILE.encode()})  # what nobody has written anything into yet

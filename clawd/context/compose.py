@@ -20,9 +20,10 @@ from clawd.config.home import GroupHome, Home
 from clawd.config.models import THINKING, command_of, laid, models
 from clawd.config.presets import services
 from clawd.config.schema import Config, LimitsTable
-from clawd.context import fence
+from clawd.context import fence, skills
 from clawd.context.fence import Fences
 from clawd.context.parts import Part, compact, declared, prompt
+from clawd.context.skills import Listed
 from clawd.context.tools import sandbox_tools
 from clawd.errors import ConfigError, UnsafePath
 from clawd.files import read_owned
@@ -59,7 +60,7 @@ class Told:
 class Composer:
     """Puts offers together. `settings` gives a group's config as it stands now, `environment` what its commands find
     the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself, in a turn of
-    this channel."""
+    this channel, `skills` what the turn of a group that was claimed last is told of."""
 
     def __init__(
         self,
@@ -70,9 +71,10 @@ class Composer:
         *,
         config: Callable[[], Config] = Config,
         host_tools: Callable[[str], Sequence[Tool]] = lambda channel: (),
+        skills: Callable[[str], Listed] = lambda group: Listed(),
     ) -> None:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
-        self._config, self._host_tools = config, host_tools
+        self._config, self._host_tools, self._skills = config, host_tools, skills
         self._fences = Fences(home.state)
         self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
 
@@ -97,7 +99,8 @@ class Composer:
         row = claim.turn
         environment = self._environment(row["grp"])  # which sees to it that the config is that of the moment
         settings = self.chosen(row["grp"], row["choice"])
-        engine, zone, refused = settings.model.engine, settings.timezone, list[str]()
+        engine, zone = settings.model.engine, settings.timezone
+        refused = [] if claim.job else list(self._skills(row["grp"]).refused)
         context: dict[str, Any] = {
             "group": row["grp"],
             "session": row["session"],
@@ -112,11 +115,11 @@ class Composer:
         if engine == "scripted":
             context["script"] = self._script(settings.model.script)
         elif engine in THINKING:
-            context["models"], refused = models(self._config(), row["grp"], settings)
+            context["models"], wrong = models(self._config(), row["grp"], settings)
             entry = command_of(self._config(), settings.model)
             context["exec"] = entry and {"name": settings.model.agent or engine, **entry.model_dump()}
             told = await self.told(claim, settings)
-            wakes, refused = told.wakes, refused + told.refused
+            wakes, refused = told.wakes, refused + wrong + told.refused
             context |= {
                 "fence": self._fences.of_turn(row["id"]),
                 "system": [{"name": part.name, "text": part.text} for part in told.system],
@@ -144,7 +147,8 @@ class Composer:
     def shown(self, row: Row | Mapping[str, Any], wakes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Wakes of this turn, or that join it, with `text`: what its model is shown of each."""
         name, zone = self._fences.of_turn(row["id"]), self._settings(row["grp"]).timezone
-        return [{"joined": 0, **wake, "text": fence.shown(name, wake, zone)} for wake in wakes]
+        listed = self._skills(row["grp"])
+        return [{"joined": 0, **wake, "text": fence.shown(name, skills.noted(wake, listed), zone)} for wake in wakes]
 
     async def told(self, claim: Claim, settings: Effective) -> Told:
         """What the model of a claimed turn is told. What is slow is done beside the event loop."""
@@ -174,7 +178,8 @@ class Composer:
 
         system, tools, refused, said = await asyncio.to_thread(read)
         identity = Part("identity", prompt("identity").replace("{name}", name))
-        return Told([identity, *system], tools, said, wakes, refused)
+        taught, more = skills.part(self._skills(row["grp"]))
+        return Told([identity, *system, *taught], tools, said, wakes, refused + more)
 
     def _script(self, name: str | None) -> Any:
         if not name:

@@ -78,10 +78,10 @@ def _key(state: Path) -> bytes:
 
 def fenced(fence: str, lines: Iterable[Mapping[str, Any]]) -> str:
     """The lines, each a flat object, inside of a fence."""
-    return "\n".join([f"<{fence}>", *map(_line, lines), f"</{fence}>"])
+    return "\n".join([f"<{fence}>", *map(json_line, lines), f"</{fence}>"])
 
 
-def _line(fields: Mapping[str, Any]) -> str:
+def json_line(fields: Mapping[str, Any]) -> str:
     """One object without what is None, on one line whatever its texts hold."""
     text = compact({name: value for name, value in fields.items() if value is not None})
     return _UNSEEN.sub(_escaped, text).replace("</", "<\\/")

@@ -124,6 +124,11 @@ def open_count(tx: Transaction, kind: str, group: str | None = None) -> int:
     return int(row["n"])
 
 
+def live(tx: Transaction, kind: str, group: str) -> list[Row]:
+    """Approvals of this kind in a group that are not at their end."""
+    return tx.all(f"SELECT * FROM approval WHERE kind = ? AND grp = ? AND state IN {_LIVE} ORDER BY id", kind, group)
+
+
 def said_yes(tx: Transaction, kind: str, subject: str) -> bool:
     """Whether the owner said yes to this, some time."""
     asked = "SELECT 1 FROM approval WHERE kind = ? AND subject = ? AND state = 'done' LIMIT 1"

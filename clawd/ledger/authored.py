@@ -43,6 +43,12 @@ def of_agent(tx: Transaction, kind: Kind, group: str, sha256: str) -> Authority 
     return Authority(Role(row["authority"]), row["taint"]) if row else None
 
 
+def every(tx: Transaction, kind: Kind, group: str) -> dict[str, Authority]:
+    """The same for all that the group's agent wrote, by its sha256."""
+    rows = tx.all("SELECT sha256, authority, taint FROM authored WHERE kind = ? AND grp = ?", kind, group)
+    return {row["sha256"]: Authority(Role(row["authority"]), row["taint"]) for row in rows}
+
+
 def voice(tx: Transaction, kind: Kind, group: str, sha256: str) -> tuple[Authority, Origin]:
     """The same, and whose words they are: an agent's are never the owner's own, also where it acted for them."""
     row = tx.one("SELECT * FROM authored WHERE kind = ? AND grp = ? AND sha256 = ?", kind, group, sha256)

@@ -23,7 +23,10 @@ Act = Callable[[Transaction, int], dict[str, Any]]
 _QUOTAS: tuple[tuple[frozenset[str], int, str], ...] = (
     (frozenset({"send_message", "send_file", "ask", "react"}), 20, "sends"),
     (frozenset({"send_file"}), 10, "files"),
+    (frozenset({"schedule"}), 5, "changes of schedules"),
+    (frozenset({"skill_propose"}), 3, "proposals of skills"),
 )
+_READING = frozenset({"skill_read", "tool_help"})  # what no skill takes away
 
 
 def known(tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], nth: int | None) -> Effect | None:
@@ -31,6 +34,9 @@ def known(tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], n
     row = check_lease(tx, lease)
     if is_job(row["session"]):
         return Effect({"error": "a job has no tools"})
+    if row["tools"] is not None and tool not in _READING and tool not in (left := json.loads(row["tools"])):
+        allows = ", ".join(left) or "no tool of the daemon"
+        return Effect({"error": f"a skill that this turn has read allows {allows}; say what is needed in your answer"})
     digest = _digest(arguments)
     old = tx.one(
         "SELECT id, result FROM effect WHERE turn = ? AND tool = ? AND arguments = ? AND nth = ?",

@@ -273,7 +273,8 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
     if row["parts"] == "[]":
         raise ClawdError(f"the text of message {seq} has left the ledger; whoever sent it must send it again")
     old = get(tx, row["turn"])
-    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice")
+    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice",
+              "tools")  # fmt: skip
     turn = tx.insert(
         "turn",
         **{name: old[name] for name in copied},

@@ -6,7 +6,7 @@ A turn is held by a lease (run, attempt, worker); whatever arrives under another
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,17 +168,29 @@ def _begin_again(tx: Transaction, turn: int) -> None:
     tx.execute("UPDATE effect SET attempt = NULL WHERE turn = ?", turn)
 
 
-def fall(tx: Transaction, run: str, trust: float, *, tree: bool = False) -> None:
-    """Text of this trust has come into a run: its live turns fall to it, and the group's work tree with `tree`; else
-    that falls when they end."""
+def fall(tx: Transaction, run: str, trust: float, *, role: Role = Role.OWNER, tree: bool = False) -> None:
+    """Text of this trust, by whoever acts for this role, has come into a run: its live turns fall to it, and the
+    group's work tree with `tree`; else that falls when they end."""
+    for row in claimed_by(tx, run) if role is not Role.OWNER else ():
+        if not is_job(row["session"]):
+            acts = lowest([Role(row["authority"]), role])
+            tx.execute("UPDATE turn SET authority = ? WHERE id = ?", acts, row["id"])
+            tx.execute("UPDATE run SET authority = ? WHERE id = ?", acts, run)
     tx.execute(
         "UPDATE turn SET taint = MIN(taint, ?) WHERE run = ? AND state = 'claimed' AND session NOT LIKE 'job:%'",
         trust,
         run,
     )
     tx.execute("UPDATE run SET taint = MIN(taint, ?) WHERE id = ?", trust, run)
-    if tree and (row := tx.one("SELECT grp FROM run WHERE id = ?", run)) is not None:
-        groups.fall(tx, row["grp"], Role.OWNER, trust)
+    if tree and (of := tx.one("SELECT grp FROM run WHERE id = ?", run)) is not None:
+        groups.fall(tx, of["grp"], role, trust)
+
+
+def narrow(tx: Transaction, turn: int, tools: Collection[str]) -> None:
+    """No other host tools are left to a turn than these, of those that it has."""
+    left = get(tx, turn)["tools"]
+    kept = set(tools) if left is None else set(tools) & set(json.loads(left))
+    tx.execute("UPDATE turn SET tools = ? WHERE id = ?", json.dumps(sorted(kept)), turn)
 
 
 WAKES = (

@@ -26,7 +26,7 @@ from clawd.ledger import deliveries, effects, ends, steering, turns
 from clawd.ledger import runs as run_rows
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
-from clawd.model import GIVEN_UP, Control, Effect, Final, Lease, Offer
+from clawd.model import GIVEN_UP, Authority, Control, Effect, Final, Lease, Offer
 from clawd.signals import News, Signals
 from clawd.tasks import Whole
 from clawd.trust import lowest
@@ -221,6 +221,9 @@ class Counter:
                 await self._say(claim.turn, sentence)
             if is_job(claim.turn["session"]):
                 claim = await self._jobs.described(claim)
+            else:
+                acts = Authority(claim.authority, claim.taint)
+                await self._dispatcher.runs.skills.renew(run, acts, claim.turn["id"])
             offer, refused = await self._composer.offer(claim)
             for sentence in refused:
                 await self._say(claim.turn, sentence)

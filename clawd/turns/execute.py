@@ -14,6 +14,7 @@ import anyio
 from clawd.clock import Clock
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
+from clawd.model import Authority
 from clawd.trust import Role, lowest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.road import new_token, token_hash
@@ -90,7 +91,9 @@ class Executor:
                     await anyio.to_thread.run_sync(os.write, streams[2], told)
             await self._dispatcher.runs.thaw(run)
             tree = await self._ledger.do(lambda tx: groups.get(tx, group).authority)
-            run.commands[token_hash(token)] = Command(lowest([tree.role, role]))
+            acts = Authority(lowest([tree.role, role]), tree.taint)
+            await self._dispatcher.runs.skills.renew(run, acts)
+            run.commands[token_hash(token)] = Command(acts.role)
             road = {name: value.replace("{token}", token) for name, value in self._environment(group).items()}
             return await run.sandbox.execute(argv, {**environment, **road, "CLAWD_TOKEN": token}, streams)
         finally:

@@ -32,6 +32,7 @@ from clawd.trust import Role, lowest
 from clawd.turns import leases
 from clawd.turns.leases import LiveTurn
 from clawd.turns.run import Run
+from clawd.turns.skills import Skills
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class Runs:
         wrong: Callable[[str], list[str]],
         zone: Callable[[str], str],
         bundle: Callable[[str], Awaitable[bytes | None]],
+        skills: Skills,
         mounts: Mounts | None = None,
     ) -> None:
         """`image` gives what a group's container is made from, `wrong` sentences on its own config, `zone` its time
@@ -106,7 +108,7 @@ class Runs:
         self._home, self._runtime, self._ledger, self._clock = home, runtime, ledger, clock
         self.backend, self._serve, self._limits = backend, serve, limits
         self._image, self._wrong, self._zone, self._bundle = image, wrong, zone, bundle
-        self._mounts = mounts
+        self._mounts, self.skills = mounts, skills
         self._told: dict[str, set[str]] = {}
         self.check_room: Callable[[], None] = lambda: None
         """Raises StorageError while the disk has no room for a turn; set by whoever puts the rooms together."""
@@ -151,6 +153,7 @@ class Runs:
             run.ready.set()
         for turn in held:
             run.live[turn["id"]] = LiveTurn.returning(turn, now)
+        self.skills.adopted(run)
         return run
 
     async def disown(self) -> None:
@@ -162,6 +165,7 @@ class Runs:
     async def buried(self, row: Row) -> None:
         """A run of an earlier time is known dead: what it had is taken away, and the ledger forgets it last."""
         await anyio.to_thread.run_sync(lambda: shutil.rmtree(row["directory"], ignore_errors=True))
+        await self.skills.ended(row["id"], row["grp"])
         await self._ledger.insist(lambda tx: runs.ended(tx, row["id"]))
         self._returned(row["id"])
 
@@ -214,6 +218,7 @@ class Runs:
         if hasattr(run, "spec"):  # else nothing was made of it
             # Before the ledger forgets it: after a crash in between, the next start sweeps it away.
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(run.spec.directory, ignore_errors=True))
+        await self.skills.ended(run.id, run.group)
         await self._ledger.insist(lambda tx: runs.ended(tx, run.id))
         run.dead = True
         self._returned(run.id)
@@ -284,14 +289,16 @@ class Runs:
             make_private(self._runtime)
             spec.directory.mkdir(mode=0o700)
             spec.socket_directory.mkdir(mode=0o755)
+            self.skills.shelf.make(run.id)
         except OSError as error:
-            raise SandboxUnavailable(f"{spec.directory} cannot be made: {error.strerror}") from error
+            raise SandboxUnavailable(f"{error.filename or spec.directory} cannot be made: {error.strerror}") from error
         if not spec.work.parent.is_dir():  # somebody removed the group's folder
             ensure_group(self._home, spec.work.parent.name)
         self._show(run)
 
     def _spec(self, run: str, group: GroupRow, directory: Path) -> RunSpec:
         folder = self._home.group(group.folder)
+        skills, group_skills = self.skills.shelf.directories(run)
         return RunSpec(
             run=run,
             group=group.name,
@@ -299,8 +306,8 @@ class Runs:
             directory=directory,
             work=folder.work,
             inbox=folder.inbox,
-            group_skills=folder.skills,
-            skills=self._home.skills,
+            group_skills=group_skills,
+            skills=skills,
             **self._asked(group.name),
         )
 

@@ -63,14 +63,15 @@ class _Found:
     refused: list[tuple[str, str]] = field(default_factory=list)  # group, sentence
     broken: list[tuple[str, str]] = field(default_factory=list)  # group, sentence
     mended: list[str] = field(default_factory=list)  # groups
+    configs: list[str] = field(default_factory=list)  # groups, in these three
     schedules: list[str] = field(default_factory=list)
     skills: list[str] = field(default_factory=list)
 
 
 class Edits:
     """`renew` looks at config.toml, `people` at people.toml. `adopt` makes a group of a folder. `is_news` says of a
-    sentence whether a group was not told it yet. `schedules` and `skills` are given the group whose own may have
-    changed; None stands for the shared skills, and for those of all."""
+    sentence whether a group was not told it yet. `config_of`, `schedules` and `skills` are given the group whose own
+    may have changed; None stands for all groups, and for the shared skills."""
 
     def __init__(
         self,
@@ -84,12 +85,13 @@ class Edits:
         people: Callable[[], Awaitable[object]],
         adopt: Callable[[str], Awaitable[object]],
         is_news: Callable[[str, str], bool],
-        schedules: Callable[[str], None],
+        config_of: Callable[[str], None],
+        schedules: Callable[[str | None], None],
         skills: Callable[[str | None], None],
     ) -> None:
         self._home, self._config, self._ledger, self._clock = home, config, ledger, clock
         self._tell, self._renew, self._people, self._adopt, self._is_news = tell, renew, people, adopt, is_news
-        self._schedules, self._skills = schedules, skills
+        self._config_of, self._schedules, self._skills = config_of, schedules, skills
         self._pending: set[str] = set()  # paths beneath the home
         self._woken = anyio.Event()
         self._since = time.time_ns()  # what did not change since is none of ours
@@ -125,7 +127,10 @@ class Edits:
 
     async def _look(self, paths: set[str]) -> None:
         if paths & {"", "config.toml"}:
+            before = self._config.current
             self._renew()
+            if self._config.current is not before:
+                self._schedules(None)  # they may lie in its zone
         if "people.toml" in paths:
             await self._people()
         changed: dict[str, set[str]] = defaultdict(set)
@@ -142,6 +147,8 @@ class Edits:
         found = await to_thread.run_sync(self._found, changed)
         if whole or any(path.partition("/")[0] == "skills" for path in paths):
             self._skills(None)
+        for name in found.configs:
+            self._config_of(name)
         for name in found.skills:
             self._skills(name)
         for name in found.schedules:
@@ -184,7 +191,7 @@ class Edits:
     def _found(self, changed: Mapping[str, set[str]]) -> _Found:
         """In a thread: what became of these files of groups. `""` stands for all of a group's."""
         found = _Found()
-        for name, files in changed.items():
+        for name, files in sorted(changed.items()):
             root, every = self._home.group(name).root, "" in files
             if every or {"schedules", _CONFIG} & files:  # zone and heartbeat stand there
                 found.schedules.append(name)
@@ -217,6 +224,7 @@ class Edits:
             found.edited[file] = size_of(len(content)) if content is not None else "removed"
 
     def _read_config(self, name: str, found: _Found) -> None:
+        found.configs.append(name)
         with suppress(ConfigError):  # it is in `problem_of`, too
             self._config.group(name)
         if self._config.problem_of(name) is None:

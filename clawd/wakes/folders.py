@@ -79,11 +79,11 @@ def roots(
     for path in dict.fromkeys(paths):
         root = _root(group, folder, path, mounts, judge)
         found.setdefault(root.key, root)
-    keys = [PurePosixPath(key) for key in found]
+    good = [PurePosixPath(key) for key, root in found.items() if not root.problem]
     return [
         root
-        for key, root in zip(keys, found.values(), strict=True)
-        if not any(key != other and key.is_relative_to(other) for other in keys)
+        for key, root in found.items()
+        if root.problem or not any(key != str(other) and PurePosixPath(key).is_relative_to(other) for other in good)
     ]
 
 

@@ -123,6 +123,16 @@ class Look:
             for each in opened:
                 os.close(each)
 
+    def read(self, found: Sequence[tuple[bytes, Found]], most: int) -> dict[bytes, bytes | None]:
+        """The sha256 of the first of these files, until so many bytes were read; see `read`."""
+        digests, size = dict[bytes, bytes | None](), 0
+        for path, each in found:
+            now, digests[path] = read(self._top, os.fsdecode(path[len(self._key) + 1 :]), each.stat)
+            size += now.size if now and digests[path] else 0
+            if size > most:
+                break
+        return digests
+
     def _is_ours(self, status: os.stat_result) -> bool:
         """A directory, and nothing else is mounted on it."""
         return stat.S_ISDIR(status.st_mode) and status.st_dev == self._device

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -213,17 +213,25 @@ class Watching:
         return bool(await self._ledger.do(lambda tx: seen.between(tx, self.rule, key + b"/", key + b"0", 1)))
 
     async def _compare(self, look: Look, root: Root, paths: set[str]) -> bool:
-        """Whether anything differs that did not when it was looked at last."""
+        """Whether anything differs that did not when it was looked at last. The first look at all is no news."""
         own = await self._ledger.do(partial(self._own, root=root))
-        differs, came_between = 0, own.looked and root.key not in self._met
+        differs, first, met = 0, "device" not in self._state.get(root.key, {}), root.key in self._met
         with closing(_pieces(look, sorted(paths))) as pieces:
             while (piece := await to_thread.run_sync(next, pieces, None)) is not None:
+                read = await self._digests(look, piece) if first else None
                 low: bytes | None = piece.low
                 while low is not None:
-                    low, n, news = await self._ledger.do(partial(self._note, piece=piece, low=low, own=own))
+                    low, n, news = await self._ledger.do(partial(self._note, piece=piece, low=low, own=own, read=read))
                     differs += n
-                    self._down |= news and came_between
+                    self._down |= news and not met
         return differs > 0
+
+    async def _digests(self, look: Look, piece: Piece) -> dict[bytes, bytes | None]:
+        left, read = list(piece.found.items()), dict[bytes, bytes | None]()
+        while left and not self._ending:
+            some = await to_thread.run_sync(look.read, left, _READ_AT_ONCE)
+            read, left = read | some, left[len(some) :]
+        return read
 
     def _own(self, tx: Transaction, root: Root) -> Own:
         number = groups.get(tx, self.group).number
@@ -234,22 +242,27 @@ class Watching:
                 until = ended.timestamp() + AFTER_TURN_S if ended else math.inf
                 spans.append((began.timestamp() - COARSE_S, until))
         uid = UID_BASE + number if os.geteuid() == 0 else None
-        looked = "device" in self._state.get(root.key, {})
-        return Own(looked, root.writable, uid, spans, self._clock.now().timestamp() - AFTER_TURN_S)
+        return Own(root.writable, uid, spans, self._clock.now().timestamp() - AFTER_TURN_S)
 
-    def _note(self, tx: Transaction, piece: Piece, low: bytes, own: Own) -> tuple[bytes | None, int, bool]:
-        """Rows for what differs in a part of a piece. Gives where the next part begins, how many differ, and whether
-        any of that is news."""
+    def _note(
+        self, tx: Transaction, piece: Piece, low: bytes, own: Own, read: Mapping[bytes, bytes | None] | None
+    ) -> tuple[bytes | None, int, bool]:
+        """Rows for what differs in a part of a piece; with what was `read` of it, it is seen. Gives where the next part
+        begins, how many differ, and whether any of that is news."""
         known = seen.between(tx, self.rule, low, piece.high, tree.PIECE + 1)
         rest = known[tree.PIECE].path if len(known) > tree.PIECE else None
         high, now = rest or piece.high, self._clock.monotonic()
         found = {path: each for path, each in piece.found.items() if low <= path < high}
         differs = list(tree.compare(Piece(low, high, found), known[: tree.PIECE], own))
         for each in differs:
-            if each.like_seen:
+            if read is not None:
+                seen.keep(tx, self.rule, each.path, each.now, read.get(each.path))
+            elif each.like_seen:
                 seen.same(tx, self.rule, each.path)
             else:
                 seen.differs(tx, self.rule, each.path, each.now, now, each.own)
+        if read is not None:
+            return rest, 0, False
         return rest, len(differs), any(not (each.own or each.like_seen) for each in differs)
 
     # ── telling ──

@@ -1,4 +1,4 @@
-"""What a person edits in the home of a running daemon holds from the next message on, and they are told what is wrong."""
+"""What a person edits in the home of a running daemon holds from the next message on, and they hear what is wrong."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_the_next_message_has_the_edit_byte_for_byte(home: Home) -> None:
             new.replace(group.claude_md)
             answered(home, what)
             assert [text.encode() for text in system(model.requests[-1])].count(edit) == 1, what
+        told(home, "groups/main/CLAUDE.md was edited")
         group.claude_md.unlink()
         answered(home, "none")
         assert not any(edit.decode() in system(model.requests[-1]) for edit in EDITS.values())
         assert model.problems == [] and len(model.requests) == len(EDITS) + 2
-        assert told(home, "groups/main/CLAUDE.md was edited")
         assert sum("CLAUDE.md" in text for _, text in notices(home)) == 1
 
 
@@ -82,15 +82,15 @@ def test_a_broken_edit_of_each_kind_keeps_what_worked_and_names_file_and_line(ho
     b.config_file.write_text('bindings = ["terminal:b"]\n')
     told(home, "groups/b/group.toml is understood again")
 
-    layout.people_file.write_text("schema = 1\n[[people]]\nname = 3\n")
-    told(home, "people.toml:3")
+    layout.people_file.write_text('schema = 1\n[[people]]\nname = "Bob"\nrole = "boss"\n')
+    told(home, "people.toml:4")
     main.claude_md.chmod(0o666)
     told(home, f"{main.claude_md} is not used: others can write to it")
     assert answered(home, "hello")
     assert sum("CLAUDE.md is not used" in text for _, text in notices(home)) == 1
 
     (layout.groups / "new").mkdir()
-    until(lambda: "new" in [row["group"] for row in home.json("groups", "list")], 5 * 3)
+    until(layout.group("new").claude_md.exists, 3 * SECOND)  # a group, once nobody copies into it
     assert home.ask("groups.set", name="main", key="trigger", value="hey")
     layout.group("new").claude_md.write_text("be brief")
     told(home, "groups/new/CLAUDE.md was edited (8 bytes)")

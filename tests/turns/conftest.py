@@ -28,6 +28,8 @@ from clawd.ledger.deliveries import Address
 from clawd.model import Final, Incoming, Lease, Offer, Part
 from clawd.sandbox.protocol import Exit, LeftOver, RunSpec, SandboxLimits
 from clawd.signals import Signals
+from clawd.skills.catalogue import Catalogue
+from clawd.skills.shelf import Shelf
 from clawd.tasks import Tasks
 from clawd.trust import Role, origin_of
 from clawd.turns.counter import Counter
@@ -39,6 +41,7 @@ from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
+from clawd.turns.skills import Skills
 from clawd.usage.books import Books
 
 NOW = "2026-12-01T09:00:00.000+00:00"
@@ -202,7 +205,8 @@ class Ground:
         self.tasks = Tasks(tasks, lambda name, error: self.failures.append((name, error)))
         self.failures: list[tuple[str, Exception]] = []
         self.followups = "steer"
-        self.composer = Composer(self.home, self.clock, self.settings)
+        self.skills = Skills(self.home, self.ledger, self.clock, Shelf(self.home, Catalogue(self.home)))
+        self.composer = Composer(self.home, self.clock, self.settings, skills=self.skills.of)
         self.jobs = Jobs(self.ledger, self.clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             self.home,
@@ -240,6 +244,7 @@ class Ground:
             wrong=lambda group: [],
             zone=lambda group: "UTC",
             bundle=self._bundle,
+            skills=self.skills,
         )
         (path / "run").mkdir(exist_ok=True)
         self.counter = Counter(

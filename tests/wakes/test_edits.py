@@ -46,6 +46,7 @@ class Room:
             people=self._people,
             adopt=self._adopt,
             is_news=self._is_news,
+            config_of=lambda group: self.looks.append(f"config {group}"),
             schedules=lambda group: self.looks.append(f"schedules {group}"),
             skills=lambda group: self.looks.append(f"skills {group}"),
         )
@@ -76,15 +77,17 @@ class Room:
         """Until nothing more comes."""
         before = None
         while before != (before := (len(self.told), len(self.looks), len(self.edits._pending))):
-            await anyio.sleep(1.3)
+            await anyio.sleep(1.1)
 
     async def until(self, done: Callable[[], object]) -> None:
         with anyio.fail_after(SECOND):
             while not done():
                 await anyio.sleep(0.02)
 
-    def sentences(self) -> list[str]:
-        return [text for text, _ in self.told]
+    def said(self) -> set[str]:
+        """What was told since this was last asked."""
+        told, self.told = self.told, []
+        return {text for text, _ in told}
 
 
 @asynccontextmanager
@@ -100,8 +103,7 @@ async def running(tmp_path: Path, *names: str) -> AsyncIterator[Room]:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(room.edits.run)
             tasks.start_soon(room.watcher.run)
-            await room.until(lambda: "config" in room.looks)
-            await room.quiet()
+            await room.until(lambda: "skills None" in room.looks)
             room.looks.clear()
             assert room.told == []
             yield room
@@ -196,13 +198,10 @@ async def test_each_way_of_saving_is_one_notice(tmp_path: Path) -> None:
             way(root / "CLAUDE.md", b"be brief\n" * 300)
             way(root / "schedules" / "a.toml", b"schema = 1\n")
         await room.until(lambda: {f"schedules {name}" for name in names} <= set(room.looks))
-        await room.until(lambda: room.told)
         await room.quiet()
         assert sorted(room.looks) == sorted(f"schedules {name}" for name in names)
-        said = " ".join(room.sentences())
-        first = f"groups/{names[0]}/CLAUDE.md (2.6 KB)"
-        assert first in said or f"{names[-1]}/CLAUDE.md (2.6 KB)" in said
-        assert len(room.told) == 1
+        (said,) = room.said()
+        assert said.startswith("Edited by hand: groups/code/CLAUDE.md (2.6 KB), groups/cp/CLAUDE.md (2.6 KB), ")
         assert f"and {len(WAYS) - 4} more" in said
 
         room.looks.clear()
@@ -212,99 +211,81 @@ async def test_each_way_of_saving_is_one_notice(tmp_path: Path) -> None:
         await room.until(lambda: {"skills None", *(f"skills {name}" for name in names)} <= set(room.looks))
         await room.quiet()
         assert len(room.looks) <= 2 * (len(names) + 1)
-        assert len(room.told) == 1
+        assert room.told == []
 
 
-async def test_an_edited_file_is_told_once_an_hour(tmp_path: Path) -> None:
-    async with running(tmp_path) as room:
-        group = room.home.group("main")
-        group.claude_md.write_bytes(b"x" * 1229)
+async def test_what_is_said_of_a_groups_files(tmp_path: Path) -> None:
+    async with running(tmp_path, *"bcdef") as room:
+        main, b, c, d, e, f = (room.home.group(name) for name in ("main", *"bcdef"))
+        main.claude_md.write_bytes(b"x" * 1229)
+        f.config_file.write_text('bindings = ["telegram:7", "slack:T/C"]\ntrigger = "ok"\n')
+        await room.until(lambda: "config f" in room.looks and room.told)
+        assert room.said() == {"groups/main/CLAUDE.md was edited (1.2 KB); it holds from the next turn on."}
+
+        main.claude_md.touch()
+        main.claude_md.chmod(0o644)
+        main.user_profile.write_text("Ada")
+        b.claude_md.chmod(0o666)
+        c.user_profile.unlink()
+        os.mkfifo(c.user_profile)
+        d.claude_md.unlink()
+        d.claude_md.symlink_to("/etc/passwd")
+        e.config_file.write_text("x = \n")
+        await room.until(lambda: len(room.told) >= 5)
+        (unheard,) = [each for each in room.told if "group.toml" in each[0]]
+        assert unheard[0].startswith(
+            "groups/e/group.toml is not used; nothing is answered here meanwhile: groups/e/group.toml:1: not TOML"
+        )
+        assert unheard[1] == ()
+        assert room.said() - {unheard[0]} == {
+            "groups/main/user_profile.md was edited (3 bytes); it holds from the next turn on.",
+            f"{b.claude_md} is not used: others can write to it (chmod go-w {b.claude_md})",
+            f"{c.user_profile} is not used: it is a link, or not a regular file",
+            f"{d.claude_md} is not used: it is a link, or not a regular file",
+        }
+
+        main.claude_md.write_bytes(b"told an hour later at the earliest")
+        b.claude_md.write_text("more")
+        f.config_file.write_text('bindings = ["telegram:7", "slack:T/C"]\ntriger = "ok"\n')
         await room.until(lambda: room.told)
-        assert room.sentences() == ["groups/main/CLAUDE.md was edited (1.2 KB); it holds from the next turn on."]
-        group.claude_md.touch()
-        group.claude_md.chmod(0o644)
-        group.user_profile.write_text("Ada")
-        await room.until(lambda: len(room.told) == 2)
-        assert (
-            room.sentences()[1] == "groups/main/user_profile.md was edited (3 bytes); it holds from the next turn on."
-        )
-        group.claude_md.write_bytes(b"y")
         await room.quiet()
-        assert len(room.told) == 2
-        room.clock.advance(edits.AGAIN_S)
-        group.claude_md.unlink()
-        await room.until(lambda: len(room.told) == 3)
-        assert "groups/main/CLAUDE.md was removed" in room.sentences()[2]
-        ensure_group(room.home, "main")  # what we make is nobody's edit
-        await room.quiet()
-        assert len(room.told) == 3
-
-
-async def test_what_is_not_surely_the_owners_is_refused_aloud_and_once(tmp_path: Path) -> None:
-    async with running(tmp_path, "b", "c") as room:
-        main, b = room.home.group("main").claude_md, room.home.group("b").claude_md
-        main.unlink()
-        main.symlink_to("/etc/passwd")
-        b.chmod(0o666)
-        profile = room.home.group("c").user_profile
-        profile.unlink()
-        os.mkfifo(profile)
-        await room.until(lambda: len(room.told) == 3)
-        said = sorted(room.sentences())
-        assert said == sorted(
-            [
-                f"{main} is not used: it is a link, or not a regular file",
-                f"{b} is not used: others can write to it (chmod go-w {b})",
-                f"{profile} is not used: it is a link, or not a regular file",
-            ]
-        )
-        b.write_text("more")
-        await room.quiet()
-        assert len(room.told) == 3
-        b.chmod(0o600)
-        await room.until(lambda: len(room.told) == 4)
-        assert room.sentences()[3] == "groups/b/CLAUDE.md was edited (4 bytes); it holds from the next turn on."
-
-
-async def test_a_broken_group_toml_is_told_with_its_line_to_the_owner_and_the_chats(tmp_path: Path) -> None:
-    async with running(tmp_path, "b") as room:
-        file = room.home.group("main").config_file
-        file.write_text('bindings = ["telegram:7", "slack:T/C"]\ntrigger = "ok"\n')
-        room.home.group("b").config_file.write_text("x = \n")
-        await room.until(lambda: room.told)
-        (sentence, chats), *rest = room.told
-        assert rest == []
-        assert sentence.startswith(
-            "groups/b/group.toml is not used; nothing is answered here meanwhile: groups/b/group.toml:1"
-        )
-        assert chats == ()
-        await room.quiet()
+        ((sentence, chats),) = room.told
+        assert "what it said before still holds" in sentence and "groups/f/group.toml:2" in sentence
+        assert chats == ("telegram:7", "slack:T/C")
+        assert room.config.group("f").trigger == "ok"
         room.told.clear()
 
-        file.write_text('bindings = ["telegram:7", "slack:T/C"]\ntriger = "ok"\n')
-        await room.until(lambda: room.told)
-        (sentence, chats), *rest = room.told
-        assert "groups/main/group.toml:2" in sentence
-        assert "what it said before still holds" in sentence
-        assert chats == ("telegram:7", "slack:T/C")
-        assert room.config.group("main").trigger == "ok"
-        file.touch()
-        await room.quiet()
-        assert len(room.told) == 1
-        vim(file, b'bindings = ["telegram:7"]\ntrigger = "new"\n')
-        await room.until(lambda: len(room.told) == 2)
-        assert room.told[1] == ("groups/main/group.toml is understood again, and used.", ("telegram:7",))
-        assert room.config.group("main").trigger == "new"
+        room.clock.advance(edits.AGAIN_S)
+        main.claude_md.unlink()
+        b.claude_md.chmod(0o600)
+        vim(f.config_file, b'bindings = ["telegram:7"]\ntrigger = "new"\n')
+        await room.until(lambda: len(room.told) >= 2)
+        assert ("groups/f/group.toml is understood again, and used.", ("telegram:7",)) in room.told
+        assert any("groups/b/CLAUDE.md (4 bytes), groups/main/CLAUDE.md (removed)" in each for each in room.said())
+        assert room.config.group("f").trigger == "new"
+
+        room.watcher.unwatch("groups")
+        room.told.clear()
+        room.looks.clear()
+        ensure_group(room.home, "main")  # what we make is nobody's edit
+        c.claude_md.write_text("edited")
+        (d.root / "schedules").mkdir()
+        (d.schedules / "a.toml").write_text("x")
+        e.config_file.write_text("y = \n")
+        room.edits._hit("groups", frozenset({""}))  # after a storm this is all that is heard
+        await room.until(lambda: len(room.told) >= 2)
+        assert {each.partition(" ")[0] for each in room.said()} == {"groups/c/CLAUDE.md", "groups/e/group.toml"}
+        assert "schedules d" in room.looks and "schedules b" not in room.looks
 
 
-async def test_the_home_s_own_files_and_new_folders(tmp_path: Path) -> None:
+async def test_the_home_s_own_files_and_new_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edits, "ADOPT_S", 0.5)
     async with running(tmp_path) as room:
         vim(room.home.config_file, room.home.config_file.read_bytes() + b"\n")
         await room.until(lambda: room.looks)
         (room.home.root / "people.toml.new").write_text("none of ours")
         sed(room.home.people_file, b"schema = 1\n")
         await room.until(lambda: len(room.looks) > 1)
-        await room.quiet()
         assert room.looks == ["config", "people"]
         room.looks.clear()
 
@@ -324,20 +305,6 @@ async def test_the_home_s_own_files_and_new_folders(tmp_path: Path) -> None:
         await room.until(lambda: room.told)
         shutil.rmtree(room.home.group("moved").root)
         await room.until(lambda: "schedules moved" in room.looks[1:])
-
-
-async def test_after_a_storm_what_is_newer_is_found(tmp_path: Path) -> None:
-    """All that the watcher says then is: look at everything."""
-    async with running(tmp_path, "b", "c") as room:
-        room.home.group("b").claude_md.write_text("edited")
-        room.home.group("c").config_file.write_text("x =")
-        (room.home.group("c").root / "schedules").mkdir()
-        (room.home.group("c").schedules / "a.toml").write_text("x")
-        room.edits._hit("groups", frozenset({""}))
-        await room.until(lambda: len(room.told) >= 2 and "schedules c" in room.looks)
-        await room.quiet()
-        assert len(room.told) == 2
-        assert not {"schedules main", "schedules b"} & set(room.looks)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ ALTER TABLE wake ADD COLUMN rule TEXT;            -- what made it: 'schedule:ID'
 ALTER TABLE wake ADD COLUMN made TEXT;
 CREATE INDEX wake_rule ON wake (rule, id) WHERE rule IS NOT NULL;
 ALTER TABLE turn ADD COLUMN allowance TEXT;       -- JSON {usd, tokens}: what this turn may use, beside its group's budget
+ALTER TABLE turn ADD COLUMN tools TEXT;           -- JSON: the host tools that are left to it by skills that it read
 
 -- What an agent wrote that outlives its turn, by its content: it acts for nobody above that turn, and is trusted no
 -- further, wherever it is found in its group. What has no row here a person made on the host.
