@@ -132,6 +132,7 @@ class Daemon(Rooms):
             self.tasks.start_soon(self.clockwork.run, name="schedules")
             self.tasks.start_soon(self.reloads.at, hangups, name="reloads")
             self.edits.open(self.watcher)
+            self.tasks.start_soon(self.watcher.run, name="watcher")
             self.tasks.start_soon(self.edits.run, name="edits")
             self.tasks.start_soon(self.watcher.run, name="watcher")
             self.tasks.start_soon(self.webhooks.run, name="webhooks")
