@@ -116,7 +116,7 @@ def test_reminders_in_plain_words(home: Home) -> None:
 
 
 def test_what_a_member_s_turn_made_acts_for_them_for_ever(home: Home) -> None:
-    """It is proposed; once approved each run is that turn's: another chat is asked about, and a service for the owner is
+    """It is proposed; once approved each run is that turn's: another chat is asked about, a service for the owner
     refused."""
     folder = home.layout.group("main")
     folder.root.mkdir(parents=True)
@@ -140,8 +140,8 @@ def test_what_a_member_s_turn_made_acts_for_them_for_ever(home: Home) -> None:
     words = looking.approval(home.layout, open_["id"])["words"]
     assert open_["kind"] == "schedule" and open_["what"] == "take up the schedule spy of the group main"
     assert "It acts for nobody above member" in words and "Its answers go to terminal:elsewhere." in words
-    assert "It ends on " in words and words.endswith('> prompt = "look"\n> deliver_to = "terminal:elsewhere"\n> until = '
-                                                     + words.rpartition("until = ")[2])  # fmt: skip
+    said = '> prompt = "look"\n> deliver_to = "terminal:elsewhere"\n> '
+    assert "It ends on " in words and words.rpartition("until = ")[0].endswith(said)
     home.json("groups", "trust", "main")  # what a later turn falls to is the schedule's own
     home.script(
         call("send_message", text="psst", to="terminal:main"),

@@ -179,7 +179,7 @@ async def editors(world: World) -> None:
         (work / name).write_text("before")
     await world.group("editors")
     _vim(work, "vim", b"by vim")
-    with open(work / "code", "r+") as file:  # as VS Code does
+    with (work / "code").open("r+") as file:  # as VS Code does
         file.truncate(0)
         file.write("by code")
         file.flush()
@@ -297,7 +297,7 @@ async def a_copy(world: World) -> None:
     """What is being written waits until it stands still; the rest does not wait for it."""
     work = (await world.group("copy", RULE + EVENTS)) / "work"
     (work / "quick").write_text("x")
-    with open(work / "big", "wb", buffering=0) as file:
+    with (work / "big").open("wb", buffering=0) as file:
         for _ in range(16):
             file.write(b"x" * 100_000)
             await anyio.sleep(0.25)
@@ -311,7 +311,7 @@ async def a_copy(world: World) -> None:
 async def large_files(world: World) -> None:
     """One over 50 MB is known by its size and time."""
     work = (await world.group("large")) / "work"
-    with open(work / "large", "wb") as file:
+    with (work / "large").open("wb") as file:
         file.truncate(51 << 20)
     assert await world.told("large") == {"work/large": "added"}
     assert world.rows("SELECT sha256 FROM seen WHERE grp = 'large'") == [{"sha256": None}]

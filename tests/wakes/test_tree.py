@@ -127,15 +127,15 @@ def test_globs(glob: str, fit: list[str], unfit: list[str]) -> None:
 
 def test_reading_a_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("hello")
-    with open(tmp_path / "big", "wb") as big:
+    with (tmp_path / "big").open("wb") as big:
         big.truncate(tree.READ_BYTES + 1)
     top = os.open(tmp_path, os.O_RDONLY)
-    now = Stat(*((status := os.stat(tmp_path / "a")).st_size, status.st_mtime_ns, status.st_ino))
+    now = Stat(*((status := (tmp_path / "a").stat()).st_size, status.st_mtime_ns, status.st_ino))
     assert tree.read(top, "a", now)[0] == now
     assert tree.read(top, "a", now)[1].hex().startswith("2cf24dba5fb0a30e")  # type: ignore[union-attr]
     other = now._replace(size=4)
     assert tree.read(top, "a", other) == (now, None), "it is not read while it moves"
-    big = Stat(*((status := os.stat(tmp_path / "big")).st_size, status.st_mtime_ns, status.st_ino))
+    big = Stat(*((status := (tmp_path / "big").stat()).st_size, status.st_mtime_ns, status.st_ino))
     assert tree.read(top, "big", big) == (big, None)
     os.close(top)
 

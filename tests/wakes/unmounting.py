@@ -21,6 +21,9 @@ async def main(root: Path) -> None:
     def mount(*words: str) -> None:
         subprocess.run(["mount", *words], check=True, timeout=10)
 
+    def umount(where: str) -> None:
+        subprocess.run(["umount", where], check=True, timeout=10)
+
     mount("-t", "tmpfs", "none", str(kept))
     for n in range(30):
         (kept / f"f{n}").write_text("x")
@@ -28,7 +31,7 @@ async def main(root: Path) -> None:
     async with world.life():
         await world.group("main", RULE.replace('"work"', '"work/data"') + EVENTS)
         await world.settled("main")
-        subprocess.run(["umount", str(data)], check=True, timeout=10)
+        umount(str(data))
         await world.until(lambda: world.notices("main"))
         assert "is not there, for its disk is not" in world.notices("main")[0], world.notices("main")
         (kept / "f1").write_text("other")
