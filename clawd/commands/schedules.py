@@ -276,9 +276,9 @@ class ScheduleOperations:
 
     async def run(self, params: Params) -> Params:
         """{id, due}. Raises UsageError while its last run is not over."""
+        group, id = await self._place(params)
         if self._clockwork is None:
             raise ClawdError("a schedule is run by the daemon, and none runs", hint="clawd run")
-        group, id = await self._place(params)
         await self._renew(group)
         return await self._clockwork.run_now(group, id)
 

@@ -269,7 +269,8 @@ class Watching:
 
     async def _tell(self) -> float:
         """What is due. Gives seconds until something is."""
-        if self._first is None:
+        unmet = any(key not in self._met and not root.problem for key, root in self._roots.items())
+        if self._first is None or unmet:
             return math.inf
         left = due(self._first, self._last, self.watch.settle) - self._clock.monotonic()
         if left > 0:
@@ -345,8 +346,8 @@ class Watching:
         """Tell what waits, if that may be now: else seconds until it may. None when nothing waits any more."""
         base = await self._room.base(self.group)
         left, woken, said = await self._ledger.do(partial(self._tell_in, base=base))
-        faults.passing("watch-told")
         if woken is not None:
+            faults.passing("watch-told")
             about = {"group": self.group, "wake": woken.wake, "turn": woken.turn}
             log.info("changed files wake a group", extra=about)
             self._room.wake(self.group)

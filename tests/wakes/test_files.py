@@ -20,6 +20,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from clawd import faults
 from clawd.channel import NOTICE
 from clawd.clock import SystemClock, rfc3339
 from clawd.config.home import Home
@@ -572,7 +573,7 @@ async def test_what_changed_while_nobody_looked_is_told_once(tmp_path: Path) -> 
     world = World(tmp_path)
     async with world.life():
         work = (await world.group("main", RULE + EVENTS)) / "work"
-        cool = (await world.group("cool", RULE.replace("cooldown = 0", "cooldown = 5"))) / "work"
+        cool = (await world.group("cool", RULE.replace("cooldown = 0", "cooldown = 2"))) / "work"
         for name in ("a", "b", "c"):
             (work / name).write_text("1")
         (cool / "a").write_text("1")
@@ -583,9 +584,12 @@ async def test_what_changed_while_nobody_looked_is_told_once(tmp_path: Path) -> 
     (work / "a").write_text("2")
     os.utime(work / "b")
     (work / "c").unlink()
+    faults.load("raise@watch-read")
+    async with world.life():
+        await world.until(lambda: faults._passed["watch-read"])
+    faults.load(None)
     async with world.life():
         assert await world.told("main", 2) == {"work/a": "modified", "work/c": "deleted"}
-        assert "while clawd was not running" in world.wakes("main")[1]["text"]
         assert await world.told("cool", 2) == {"work/b": "added"}
         await world.settled("main")
     async with world.life():
@@ -593,6 +597,10 @@ async def test_what_changed_while_nobody_looked_is_told_once(tmp_path: Path) -> 
         (work / "d").write_text("1")
         assert await world.told("main", 3) == {"work/d": "added"}
         assert "not running" not in world.wakes("main")[2]["text"]
+    (work / "e").write_text("1")
+    async with world.life():
+        assert await world.told("main", 4) == {"work/e": "added"}
+        assert "while clawd was not running" in world.wakes("main")[3]["text"]
     world.home.group("cool").config_file.unlink()
     async with world.life():
         assert {row["grp"] for row in world.rows("SELECT grp FROM seen")} == {"main"}
