@@ -147,6 +147,7 @@ class Clockwork:
             await self._take_up(None)
             for firing, of, at in await self._ledger.do(firings.waiting):
                 self._tasks.start_soon(self._check, firing, of, at)
+            log.info("schedules were looked at", extra={"count": len(self._looks)})
         return True
 
     async def tick(self) -> None:
