@@ -267,7 +267,7 @@ class Life:
         self._chat("held", "say never", "--group", "stuck")
         self._chat("late", "be slow", "--group", "play", "--timeout", "1.5")
         until(lambda: self._state(5) == "recorded")
-        add = ("schedule", "add", "every day at 9", "say milk", "--session", "own", "--id")
+        add = ("schedule", "add", "0 9 29 2 *", "say milk", "--session", "own", "--id")
         self.schedules = {
             "schedule add": home.json(*add, "milk"),
             "schedule run": home.json("schedule", "run", "milk"),
@@ -375,7 +375,7 @@ def test_schedules_are_in_the_contracts_words(life: Life) -> None:
     for way in ("running", "alone"):
         [row] = printed(life.looks[way]["schedule list"])
         assert (row["id"], row["group"], row["expr"], row["enabled"], row["proposed"]) == (
-            "main/milk", "main", "0 9 * * *", True, False
+            "main/milk", "main", "0 9 29 2 *", True, False
         )  # fmt: skip
         assert moment(row["next"]) and moment(row["last"])
         [run] = printed(life.looks[way]["schedule history"])
