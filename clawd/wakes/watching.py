@@ -275,7 +275,6 @@ class Watching:
         if left > 0:
             return left
         moving = await self._read()
-        faults.passing("watch-read")
         pause = await self._wake()
         if moving:
             self._first = self._last = self._clock.monotonic()
