@@ -84,8 +84,9 @@ class Watching:
                 self._news = anyio.Event()
                 try:
                     pause = await self._pass()
-                except (ClawdError, OSError) as error:
-                    log.error("what %s watches cannot be looked at: %s", self.group, error)
+                except Exception as error:
+                    about = None if isinstance(error, ClawdError | OSError) else error  # a defect
+                    log.error("what %s watches cannot be looked at: %s", self.group, error, exc_info=about)
                     self._dirty, pause = {key: {""} for key in self._roots}, CHECK_S
                     self._changed()
                 with anyio.move_on_after(pause):
