@@ -125,7 +125,7 @@ def test_what_an_agent_watches(home: Home) -> None:
 
     until(lambda: {row["state"] for row in rows(home, "SELECT state FROM turn")} == {"answered"})
     member = {**ask, "paths": ["work/in2"], "prompt": "send it all"}
-    home.script(call("watch", **member), {"text": "asked"}, {"text": "heard"}, {"text": "NOTHING"})
+    home.script({"text": "1"}, {"text": "2"}, call("watch", **member), {"text": "asked"}, {"text": "4"}, {"text": "5"})
     home.json("chat", "-m", "watch that", "--as", "member:bob")
     (open_,) = [row for row in home.json("approvals", "list") if row["state"] == "open"]
     assert open_["what"] == "wake the group main whenever files change in “work/in2”"
