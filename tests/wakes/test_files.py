@@ -20,7 +20,6 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from clawd import faults
 from clawd.channel import NOTICE
 from clawd.clock import SystemClock, rfc3339
 from clawd.config.home import Home
@@ -48,6 +47,7 @@ class World:
     """A home with a watcher, whose lives can end and begin again."""
 
     def __init__(self, root: Path) -> None:
+        root.mkdir(exist_ok=True)
         self.root, self.home = root, Home(root / "home")
         init_home(self.home)
         self.list = root / "lists" / "mounts.toml"
@@ -151,23 +151,6 @@ CASES: list[Case] = []
 def case(run: Case) -> Case:
     CASES.append(run)
     return run
-
-
-async def test_every_case(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    failed: list[str] = []
-
-    async def alone(run: Case) -> None:
-        try:
-            await run(world)
-        except Exception as error:
-            failed.append(f"{run.__name__}: {type(error).__name__} {error}")
-
-    async with world.life(), anyio.create_task_group() as tasks:
-        for run in CASES:
-            tasks.start_soon(alone, run)
-    world.ledger.close()
-    assert not failed, "\n".join(failed)
 
 
 # ── what counts ──
@@ -573,8 +556,10 @@ async def authority(world: World) -> None:
 # ── lives ──
 
 
-async def test_what_changed_while_nobody_looked_is_told_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
+@case
+async def lives(others: World) -> None:
+    """What changed while nobody looked is told once."""
+    world = World(others.root / "another")
     async with world.life():
         work = (await world.group("main", RULE + EVENTS)) / "work"
         cool = (await world.group("cool", RULE.replace("cooldown = 0", "cooldown = 2"))) / "work"
@@ -588,10 +573,6 @@ async def test_what_changed_while_nobody_looked_is_told_once(tmp_path: Path) -> 
     (work / "a").write_text("2")
     os.utime(work / "b")
     (work / "c").unlink()
-    faults.load("raise@watch-read")
-    async with world.life():
-        await world.until(lambda: faults._passed["watch-read"])
-    faults.load(None)
     async with world.life():
         assert await world.told("main", 2) == {"work/a": "modified", "work/c": "deleted"}
         assert await world.told("cool", 2) == {"work/b": "added"}
@@ -611,11 +592,29 @@ async def test_what_changed_while_nobody_looked_is_told_once(tmp_path: Path) -> 
     world.ledger.close()
 
 
-async def test_a_disk_that_is_taken_away_deletes_nothing(tmp_path: Path) -> None:
-    """In a mount namespace of its own."""
-    unmounting = [sys.executable, "-m", "tests.wakes.unmounting", str(tmp_path)]
+@case
+async def a_disk_that_goes(world: World) -> None:
+    """A disk that is taken away deletes nothing: in a mount namespace of its own."""
+    unmounting = [sys.executable, "-m", "tests.wakes.unmounting", str(world.root / "disk")]
     unshare = ["unshare", "--mount", "--propagation", "private"]
     if os.geteuid() != 0:
         unshare += ["--user", "--map-root-user"]
     done = await to_thread.run_sync(lambda: subprocess.run([*unshare, *unmounting], capture_output=True, timeout=60))
     assert done.returncode == 0, done.stderr.decode()
+
+
+async def test_every_case(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    failed: list[str] = []
+
+    async def alone(run: Case) -> None:
+        try:
+            await run(world)
+        except Exception as error:
+            failed.append(f"{run.__name__}: {type(error).__name__} {error}")
+
+    async with world.life(), anyio.create_task_group() as tasks:
+        for run in CASES:
+            tasks.start_soon(alone, run)
+    world.ledger.close()
+    assert not failed, "\n".join(failed)
