@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import channels, gateway, idle, sessions, startup, thinking, turn
+from benchmarks import channels, gateway, idle, schedules, sessions, startup, thinking, turn
 
 ALL = {
     "version": startup.version,
@@ -18,6 +18,7 @@ ALL = {
     "thinking": thinking.thinking,
     "append": sessions.append,
     "gateway": gateway.gateway,
+    "schedules": schedules.schedules,
     "channels": channels.channels,
 }
 

@@ -19,6 +19,7 @@ from clawd.clock import SystemClock
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
+from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
@@ -208,6 +209,7 @@ class Rooms:
                 limits=self.channels.limits,
                 deliver=self.outbox.wake,
                 raised=self.dispatcher.spending.look,
+                scheduled=lambda group: self.clockwork.look(group),
                 watched=lambda group: self.files.renew(group),
             ),
             self.owner,
@@ -220,9 +222,10 @@ class Rooms:
         self.sockets = Sockets(
             self.counter,
             clock,
-            home.blobs,
+            home,
             self.channels.limits,
             self.config.bindings,
+            lambda group: self.config.for_group(group).timezone,
             self.approvals,
             self._asked,
             self._second_hello,
@@ -253,8 +256,17 @@ class Rooms:
         self.speakers = PeopleOperations(
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
+        self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group, self.clockwork)
         self.reach = Reach(
-            home, self.config, ledger, self.dispatcher, self.recorder, self.books, self.speakers, self.approvals
+            home,
+            self.config,
+            ledger,
+            self.dispatcher,
+            self.recorder,
+            self.books,
+            self.speakers,
+            self.approvals,
+            self.schedules,
         )
         self.speech = Speech(lambda: self.config.current)
         self.watcher = Watcher(self.owner.tell_soon)
@@ -280,6 +292,7 @@ class Rooms:
             tasks,
             self.watcher,
             judge=self.mounts.check,
+            commands=self.executor.commands,
             base=self.bindings.base,
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
@@ -334,12 +347,18 @@ class Rooms:
         table = {
             **self.operations.table(),
             **self.speakers.table(),
+            **self.schedules.table(),
             "channels.list": self.channels.list,
             **asked,
         }
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
+
+    def _reloaded(self, changes: Sequence[str]) -> None:
+        self.channels.renew(changes)
+        if any(change.startswith("claw.timezone:") for change in changes):
+            self.clockwork.look()
 
     def _host_tools(self, channel: str) -> list[dict[str, Any]]:
         from clawd.host.tools import declarations
@@ -349,6 +368,7 @@ class Rooms:
     def _config_changed(self, changes: Sequence[str]) -> None:
         self.channels.renew(changes)
         self.webhooks.look()
+        self.clockwork.look()
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
@@ -359,6 +379,7 @@ class Rooms:
         """A group's file may say something else now."""
         self.files.renew(group)
         self.clockwork.look(group)
+        self.webhooks.look()
 
     def _rules(self, group: str) -> Rules:
         """What holds in the shared chats of a group."""
@@ -385,10 +406,9 @@ class Rooms:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
         group = str(params.get("group") or "main")
         await self.operations.group(group)
-        with self.files.command(group):
-            return await self.executor.execute(
-                group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
-            )
+        return await self.executor.execute(
+            group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
+        )
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""

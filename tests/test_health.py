@@ -207,7 +207,7 @@ def test_a_work_that_is_a_link_or_another_s_is_an_error(home: Home) -> None:
 
 
 def test_what_is_wrong_with_skills_is_named(home: Home) -> None:
-    assert told(home, "skills") == [("ok", "there are none")]
+    assert told(home, "skills") == [("ok", "every skill is sound")]
     folder = home.skills / "mine"
     (folder / ".vscode").mkdir(parents=True)
     file = folder / "SKILL.md"
@@ -229,7 +229,7 @@ def test_what_is_wrong_with_skills_is_named(home: Home) -> None:
     for name in (".env", "link", "closed.md", ".vscode/tasks.json"):
         (folder / name).unlink()
     file.write_text("---\nname: mine\ndescription: For tests.\n---\nDo it.\n")
-    assert told(home, "skills") == [("ok", "1 skills, and nothing is wrong with them")]
+    assert told(home, "skills") == [("ok", "every skill is sound")]
 
 
 # ---- what an agent left

@@ -7,6 +7,7 @@ from typing import Any
 
 from clawd.approvals.approvals import Approvals
 from clawd.approvals.kind import Kind
+from clawd.approvals.schedule import Schedule
 from clawd.approvals.send import Send
 from clawd.approvals.skill import Skill
 from clawd.approvals.watch import Watch
@@ -21,6 +22,7 @@ def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
     """What an agent asked for can be told to it; nothing is asked or begun."""
     kinds: dict[str, Kind] = {
         Send.name: Send(home, lambda channel: None, _nothing),
+        Schedule.name: Schedule(home, clock, _nothing),
         Watch.name: Watch(home, _nothing),
         Skill.name: Skill(home),
     }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from clawd.approvals.budget import Budget
 from clawd.approvals.chats import Bind, Group, Person
 from clawd.approvals.kind import Kind
+from clawd.approvals.schedule import Schedule
 from clawd.approvals.send import Send
 from clawd.approvals.skill import Skill
 from clawd.approvals.watch import Watch
@@ -27,10 +28,11 @@ def kinds(
     limits: Callable[[str], ChannelLimits | None],
     deliver: Callable[[Address], None],
     raised: Callable[[], None],
+    scheduled: Callable[[str], None],
     watched: Callable[[str], None],
 ) -> dict[str, Kind]:
-    """`limits` are those of a channel that is there; `raised` is told that a budget was, `watched` which
-    group has other watches."""
+    """`limits` are those of a channel that is there; `raised` is told that a budget was, `scheduled` and `watched`
+    which group has other schedules and watches."""
     chat = (home, bindings, limits, deliver)
     every = [
         Person(*chat, roster),
@@ -38,7 +40,8 @@ def kinds(
         Bind(*chat),
         Budget(home, clock, raised),
         Send(home, limits, deliver),
-        Watch(home, watched),
+        Schedule(home, clock, scheduled),
         Skill(home),
+        Watch(home, watched),
     ]
     return {kind.name: kind for kind in every}

@@ -80,6 +80,8 @@ _ROLES = tuple(role.value for role in Role)
 _SPEAKERS = get_args(RoleName)
 _PERSON = _argument("person", metavar="PERSON", help="their name (clawd people list)")
 
+_SCHEDULE = (_argument("id", metavar="ID", help="its name, or GROUP/NAME (clawd schedule list)"), _OF_GROUP)
+
 _SERVICE = (
     _argument("--user", dest="scope", action="store_const", const="user", help="of your own (default, but for root)"),
     _argument("--system", dest="scope", action="store_const", const="system", help="of the machine (default for root)"),
@@ -300,6 +302,56 @@ _BUILT = (
         "people:revoke",
         (_PERSON,),
     ),
+    Command(("schedule", "list"), "every schedule, and when it is due next", "schedules:listing", (_OF_GROUP,)),
+    Command(
+        ("schedule", "add"),
+        "have the agent told something later, or regularly",
+        "schedules:add",
+        (
+            _argument(
+                "when", metavar="WHEN", help='"every weekday at 9", "0 9 * * mon-fri", "every 20m", "in 2 hours"'
+            ),
+            _argument(
+                "prompt",
+                nargs="?",
+                metavar="PROMPT",
+                help='what it is told; without it WHEN says both: "remind me in 10 minutes to stretch"',
+            ),
+            _IN_GROUP,
+            _argument("--id", metavar="ID", help="its name (default: from what it does)"),
+            _argument("--tz", metavar="Z", help="the time zone (default: the group's)"),
+            _argument("--skill", metavar="S", help="the skill to use, instead of a prompt"),
+            _argument(
+                "--session", choices=("group", "own"), help="the group's conversation (default), or one of its own"
+            ),
+            _argument(
+                "--deliver-to", metavar="B", help="the binding of the group that is answered (default: the first)"
+            ),
+            _argument(
+                "--catch-up",
+                choices=("once", "skip", "all"),
+                help="of runs that were missed: the newest (default), none, or the newest ten",
+            ),
+            _argument("--catch-up-within", metavar="SPAN", help="not what was missed for longer (default: 24h)"),
+            _argument("--jitter", metavar="SPAN", help="late by up to so much, by chance"),
+            _argument(
+                "--check", metavar="CMD", help='run in the sandbox first; its last line says {"wake": true} or not'
+            ),
+            _argument("--until", metavar="T", help="never after this: like 2026-12-31T18:00"),
+            _argument("--budget", type=_dollars, metavar="USD", help="dollars that one run may cost"),
+        ),
+    ),
+    Command(("schedule", "show"), "one schedule, and its next times", "schedules:show", _SCHEDULE),
+    Command(("schedule", "run"), "run one now", "schedules:run", _SCHEDULE),
+    Command(("schedule", "pause"), "put one out of force", "schedules:pause", _SCHEDULE),
+    Command(("schedule", "resume"), "bring one back, also one that paused itself", "schedules:resume", _SCHEDULE),
+    Command(("schedule", "remove"), "take one away; its file is kept", "schedules:remove", _SCHEDULE),
+    Command(
+        ("schedule", "history"),
+        "what became of runs",
+        "schedules:history",
+        (_argument("id", nargs="?", metavar="ID", help="of this one alone"), _OF_GROUP),
+    ),
     Command(("skills", "list"), "every skill, and which are refused", "skills:listing", (_FOR_GROUP,)),
     Command(("skills", "show"), "one skill, whole", "skills:show", (_SKILL, _FOR_GROUP)),
     Command(
@@ -353,7 +405,6 @@ _BUILT = (
 
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
-    "schedule": "list add show run pause resume remove history",
     "skills": "history revert",
     "memory": "write read search list update delete edit consolidate reflect reindex pending approve reject"
     " quarantine trust why",

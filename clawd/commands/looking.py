@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from clawd.errors import ConfigError, NotFound
 from clawd.ledger import approvals as approval_rows
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
-from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.db import Transaction, peek
 from clawd.ledger.groups import GroupRow, SessionRow
 from clawd.model import Authority
 from clawd.sessions import reading
@@ -35,23 +35,9 @@ T = TypeVar("T")
 Shown = dict[str, Any]
 
 
-@contextmanager
-def _ledger(home: Home) -> Iterator[Ledger | None]:
-    """The ledger for reading, None for a home that has none yet."""
-    if not home.ledger_file.exists():
-        yield None
-        return
-    ledger = Ledger.read_only(home.ledger_file)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
-
-
 def _read(home: Home, work: Callable[[Transaction], T]) -> T | None:
     """What `work` reads, None for a home that has no ledger yet."""
-    with _ledger(home) as ledger:
-        return None if ledger is None else ledger.tx(work)
+    return peek(home.ledger_file, work)
 
 
 def _groups(home: Home) -> list[GroupRow]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
-from clawd.commands import people
+from clawd.commands import people, schedules
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective
@@ -195,15 +195,16 @@ def offline(home: Home) -> dict[str, Operation]:
         async def operation(params: Params) -> Any:
             ledger = Ledger.open(home.ledger_file, home.backups)
             clock = SystemClock()
-            speakers = people.PeopleOperations(LiveRoster(home), ledger, clock)
+            speakers, own = people.PeopleOperations(LiveRoster(home), ledger, clock), Operations(home, ledger, clock)
+            known = schedules.ScheduleOperations(home, ledger, clock, own.group)
             try:
-                return await {**Operations(home, ledger, clock).table(), **speakers.table()}[name](params)
+                return await {**own.table(), **speakers.table(), **known.table()}[name](params)
             finally:
                 ledger.close()
 
         return operation
 
-    return {name: opened(name) for name in (*_OPERATIONS, *people.OPERATIONS)}
+    return {name: opened(name) for name in (*_OPERATIONS, *people.OPERATIONS, *schedules.OPERATIONS)}
 
 
 _OPERATIONS = {

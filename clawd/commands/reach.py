@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Collection
 
 from clawd.approvals.approvals import After, Approvals
+from clawd.clock import moment_of
+from clawd.commands import schedules
 from clawd.commands.people import PeopleOperations
+from clawd.commands.schedules import ScheduleOperations
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
 from clawd.ledger.approvals import Verdict
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.ledger.deliveries import Address
+from clawd.ledger.deliveries import Address, binding_of
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.record import Recorder
 from clawd.usage.books import Books
@@ -30,7 +33,9 @@ class Reach:
         books: Books,
         people: PeopleOperations,
         approvals: Approvals,
+        schedules: ScheduleOperations,
     ) -> None:
+        self._schedules = schedules
         self._home, self._config, self._ledger, self._books = home, config, ledger, books
         self._dispatcher, self._recorder, self._people, self._approvals = dispatcher, recorder, people, approvals
 
@@ -66,6 +71,15 @@ class Reach:
             return model.say(self._home.group(group).config_file, config, settings, group, words)
 
         return await asyncio.to_thread(say)
+
+    async def schedule(self, row: Row, words: str) -> str:
+        group = row["grp"]
+        if not words:
+            return schedules.lines(await asyncio.to_thread(schedules.listed, self._home, group))
+        here = binding_of(Address.of(row))
+        to = here if here in self._config.bindings(group)[1:] else None  # to the first it goes by itself
+        made = await self._schedules.made(group, words, {"deliver_to": to}, now=moment_of(row["received"]))
+        return schedules.understood(made)
 
     async def skills(self, group: str) -> str:
         def say() -> str:

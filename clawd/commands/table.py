@@ -84,6 +84,14 @@ async def _pair(context: CommandContext, row: Row, rest: str) -> str:
     return await context.pair(row["name"])
 
 
+async def _schedule(context: CommandContext, row: Row, rest: str) -> str:
+    if rest and Role(row["role"]) is not Role.OWNER:
+        raise UsageError(
+            "Only the owner makes schedules with /schedule. Ask the agent for one: it proposes it to them."
+        )
+    return await context.schedule(row, rest)
+
+
 def _later(word: str) -> Command:
     return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
 
@@ -104,5 +112,11 @@ COMMANDS: dict[str, Command] = {
     "pair": Command("pair another account of yours (the owner's)", Role.MEMBER, lambda *_: Done(""), _pair),
     "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve),
     "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny),
-    **{word: _later(word) for word in ("memory", "remember", "schedule")},
+    "schedule": Command(
+        "what is scheduled here; /schedule every weekday at 9: say good morning",
+        Role.MEMBER,
+        lambda *_: Done(""),
+        _schedule,
+    ),
+    **{word: _later(word) for word in ("memory", "remember")},
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,9 +63,6 @@ def ensure_group(home: Home, folder: str) -> list[Path]:
     return [path for path in made if path is not None]
 
 
-TEMPLATES = frozenset({_CLAUDE_MD.encode(), _USER_PROFILE.encode()})  # what nobody has written anything into yet
-
-
 def _skills(home: Home) -> Iterator[Path]:
     """The skills that ship, each whole, unless something has its name."""
     for folder in sorted(each.parent for each in shipped("skills").glob("*/SKILL.md")):
@@ -79,25 +75,19 @@ def _skills(home: Home) -> Iterator[Path]:
             yield file
 
 
+TEMPLATES = frozenset({_CLAUDE_MD.encode(), _USER_PROFILE.encode()})  # what nobody has written anything into yet
+
+
 def untouched(user_profile: Path) -> bool:
     """Whether a group's profile says nothing of anybody yet."""
     return not user_profile.exists() or user_profile.read_bytes() == _USER_PROFILE.encode()
 
 
 def _keep(path: Path, data: bytes) -> Path | None:
-    """Write a file unless something has that name, or is given it just now; gives its path if it was written."""
+    """Write a file unless something has that name; gives its path if it was written."""
     if path.exists() or path.is_symlink():
         return None
-    whole = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    write_atomic(whole, data)
-    try:
-        os.link(whole, path)
-    except FileExistsError:
-        return None
-    except OSError:  # a disk without hard links
-        whole.replace(path)
-    finally:
-        whole.unlink(missing_ok=True)
+    write_atomic(path, data)
     return path
 
 

@@ -32,7 +32,7 @@ def skills(home: Home) -> Iterator[Finding]:
         found += _inside(path, where)
     yield from found
     if not found:
-        yield finding("skills", "ok", f"{used} skills, and nothing is wrong with them" if used else "there are none")
+        yield finding("skills", "ok", "every skill is sound" if used else "there are none")
 
 
 def _inside(folder: Path, where: str) -> Iterator[Finding]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
+from clawd.config.home import Home
 from clawd.files import Blobs
 from clawd.host.peer import Peer
 from clawd.model import Lease
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
 
 class Sockets:
     """`open` serves a run from here on; `on_second_hello` hears of a run whose runner is played by another. `caller`
-    is a run as the gateway sees it. `limits` are those of a channel that is there, `bindings` a group's; `asks` has the
-    owner asked about a send; `asked` hears when an effect is durable, which may be a question."""
+    is a run as the gateway sees it. `limits` are those of a channel that is there, `bindings` and `zone` a group's;
+    `asks` has the owner asked about what a tool does; `asked` hears when an effect is durable, which may be a
+    question."""
 
     def __init__(
         self,
         counter: Counter,
         clock: Clock,
-        blobs: Path,
+        home: Home,
         limits: Callable[[str], ChannelLimits | None],
         bindings: Callable[[str], Sequence[str]],
+        zone: Callable[[str], str],
         asks: Asks,
         asked: Callable[[], None],
         on_second_hello: Callable[[Run], None],
@@ -44,8 +46,8 @@ class Sockets:
         gateway: Callable[[], Awaitable[Gateway]],
         skills: Skills,
     ) -> None:
-        self._counter, self._clock, self._blobs = counter, clock, blobs
-        self._limits, self._bindings, self._asks, self._asked = limits, bindings, asks, asked
+        self._counter, self._clock, self._home = counter, clock, home
+        self._limits, self._bindings, self._zone, self._asks, self._asked = limits, bindings, zone, asks, asked
         self._on_second_hello = on_second_hello
         self._caller, self._gateway, self._skills = caller, gateway, skills
 
@@ -58,11 +60,10 @@ class Sockets:
             now, bindings = rfc3339(self._clock.now()), self._bindings(run.group)
             enqueue = sends.Sends(lease.turn, self._limits, bindings, self._asks, now)
             change = changes.Changes(lease.turn, self._asks)
-            work, blobs = run.spec.work, Blobs(self._blobs)
+            work, blobs = run.spec.work, Blobs(self._home.blobs)
             skills = TurnSkills(self._skills, run, lease, frozenset(tools.built_in()))
-            return tools.ToolContext(
-                lease, work, blobs, enqueue, change, run.group, self._clock, self._asked, skills=skills
-            )
+            more = {"home": self._home, "zone": self._zone(run.group), "skills": skills}
+            return tools.ToolContext(lease, work, blobs, enqueue, change, run.group, self._clock, self._asked, **more)
 
         async with server.HostServer(
             run.id,

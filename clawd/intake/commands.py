@@ -41,6 +41,10 @@ class CommandContext(Protocol):
         """What `/model` says, and does. Raises ClawdError."""
         ...
 
+    async def schedule(self, row: Row, words: str) -> str:
+        """What `/schedule` says, and makes. Raises ClawdError."""
+        ...
+
     async def skills(self, group: str) -> str:
         """What `/skills` says."""
         ...

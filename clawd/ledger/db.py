@@ -302,6 +302,17 @@ class Ledger:
         return True
 
 
+def peek(path: Path, work: Callable[[Transaction], T]) -> T | None:
+    """What `work` reads, beside a daemon that writes or none; None where there is no ledger yet."""
+    if not path.exists():
+        return None
+    ledger = Ledger.read_only(path)
+    try:
+        return ledger.tx(work)
+    finally:
+        ledger.close()
+
+
 def _full(path: Path) -> DiskFull:
     return DiskFull(f"the disk that holds {path.parent} is full", hint="free some space; nothing accepted was lost")
 

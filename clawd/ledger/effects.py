@@ -23,6 +23,7 @@ Act = Callable[[Transaction, int], dict[str, Any]]
 _QUOTAS: tuple[tuple[frozenset[str], int, str], ...] = (
     (frozenset({"send_message", "send_file", "ask", "react"}), 20, "sends"),
     (frozenset({"send_file"}), 10, "files"),
+    (frozenset({"schedule"}), 5, "changes of schedules"),
     (frozenset({"skill_propose"}), 3, "proposals of skills"),
 )
 _READING = frozenset({"skill_read", "tool_help"})  # what no skill takes away

@@ -86,6 +86,11 @@ def get(tx: Transaction, key: Key) -> Schedule:
     return found
 
 
+def of_group(tx: Transaction, group: str) -> list[Schedule]:
+    rows = tx.all(f"SELECT s.*, {_OPEN} FROM schedule s WHERE grp = ? AND gone IS NULL", group)
+    return [_schedule(row) for row in rows]
+
+
 def several(tx: Transaction, keys: Iterable[Key]) -> list[Schedule]:
     """Those of these that there are."""
     return [found for key in keys if (found := find(tx, key)) is not None]

@@ -25,9 +25,9 @@ from clawd.schedules.vocabulary import (
     LISTED,
     MONTHLY,
     NTH,
-    NUMBER,
     ORDINALS,
     PART,
+    PLAIN,
     SHORT,
     UNITS,
     WEEKDAYS,
@@ -82,7 +82,7 @@ class _Reader:
     """Goes through a text: each method reads one thing at `place` and stops behind it, or gives None and stays."""
 
     def __init__(self, text: str, place: int, zone: str, now: datetime) -> None:
-        self.text, self.place, self._zone, self._now = text, place, zone, now
+        self.text, self.place, self._zone, self._now = text.translate(PLAIN), place, zone, now
         self._wall = now.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
         self._today = self._wall.date()
 
@@ -122,11 +122,10 @@ class _Reader:
     # -- times of day --
 
     def _clocks(self) -> Phrase | None:
-        clocks = [first] if (first := self._clock()) else []
+        clocks = [] if (first := self._clock()) is None else [first]
         while clocks:
             start = self.place
-            more = self._clock(listed=True) if self.take(AND) else None
-            if more is None:
+            if not self.take(AND) or (more := self._clock(listed=True)) is None:
                 self.place = start
                 break
             clocks.append(more)
@@ -160,9 +159,7 @@ class _Reader:
             r"(?:(?:at|on|am) )?(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T| )[0-9]{2}:[0-9]{2}(?::[0-9]{2})?"
             r"(?:Z|[+-][0-9]{2}:[0-9]{2})?)"
         )
-        if match is None:
-            return None
-        return Phrase(moment=instant(match["iso"].upper(), self._zone))
+        return Phrase(moment=instant(match["iso"].upper(), self._zone)) if match else None
 
     def _amounts(self) -> list[tuple[float, int]]:
         """So many of each unit, the unit in seconds; negative ones are months."""
@@ -216,12 +213,10 @@ class _Reader:
 
     def _every(self) -> Phrase | None:
         start = self.place
-        if self.take("hourly|stündlich"):
-            return Phrase(every=3600)
-        if self.take("weekly|wöchentlich"):
-            return Phrase(every=604800)
-        if self.take(f"{EVERY} (?:half an|half|halbe) (?:hour|stunde)"):
-            return Phrase(every=1800)
+        half = f"{EVERY} (?:half an|half|halbe) (?:hour|stunde)"
+        for words, seconds in (("hourly|stündlich", 3600.0), ("weekly|wöchentlich", 604800.0), (half, 1800.0)):
+            if self.take(words):
+                return Phrase(every=seconds)
         other = self.take(f"{EVERY} other ")
         if not other and not self.take(f"{EVERY} "):
             return None
@@ -235,9 +230,9 @@ class _Reader:
             return None
         if any(unit < 0 for _, unit in amounts):
             raise UsageError("a month has no sure length; write every month on the 1st, or every year on 24 December")
-        if not (seconds := sum(count * unit for count, unit in amounts)):
+        if not (between := sum(count * unit for count, unit in amounts)):
             raise UsageError("no time lies between these")
-        return Phrase(every=seconds)
+        return Phrase(every=between)
 
     # -- days --
 
@@ -334,16 +329,16 @@ class _Reader:
             return replace(self._in_days(0), part=part_of(match["part"]))
         if self.take("today|heute"):
             return replace(self._in_days(0), bare=True)
-        match = self.take(
-            rf"(?:(?P<lead>on|am|this|next|coming|nächste[nr]?|kommende[nr]?) )?{FULL}(?P<week> next week)?"
-        ) or self.take(rf"(?P<lead>on|this|next|coming) {SHORT}(?P<week> next week)?")
-        if match is not None:
-            return self._next_weekday(weekday(match), (match["lead"] or "").lower(), bool(match["week"]))
-        if match := self.take(rf"on the {NUMBER}(?! of)"):
+        start = self.place
+        leads = "on|am|this|next|coming|nächste[nr]?|kommende[nr]?"
+        if match := self.take(f"(?:(?P<lead>{leads}) )?(?:{FULL}|{SHORT})(?P<week> next week)?"):
+            if match["day"] or match["lead"]:
+                return self._next_weekday(weekday(match), (match["lead"] or "").lower(), bool(match["week"]))
+            self.place = start
+        if match := self.take("on the (?P<n>[0-9]{1,2})(?:st|nd|rd|th)(?! of)"):
             return self._next_of_month(int(match["n"]))
         if match := self.take(r"(?:(?:on|am) )?(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<n>[0-9]{2})"):
-            return self._date(match)
-        start = self.place
+            return self._date(match[0], int(match["n"]), int(match["month"]), match["year"])
         led = self.take("(?:on|am|den) ") is not None
         self.take("the ")
         found = self._dotted() or self._slashed(led) or self._named()
@@ -363,16 +358,14 @@ class _Reader:
         return replace(self._in_days(ahead), again=None if ahead else 7)
 
     def _next_of_month(self, number: int) -> Phrase:
-        day = self._today
-        for _ in range(70):
-            if day.day == number:
-                return Phrase(day=day)
-            day += timedelta(days=1)
-        raise UsageError(f"no month has a day {number}")
+        ahead = next((n for n in range(70) if (self._today + timedelta(days=n)).day == number), None)
+        if ahead is None:
+            raise UsageError(f"no month has a day {number}")
+        return self._in_days(ahead)
 
     def _dotted(self) -> Phrase | None:
         match = self.take(r"(?P<n>[0-9]{1,2})\.(?P<month>[0-9]{1,2})\.(?P<year>[0-9]{4})?")
-        return self._date(match) if match else None
+        return self._date(match[0], int(match["n"]), int(match["month"]), match["year"]) if match else None
 
     def _slashed(self, led: bool) -> Phrase | None:
         match = self.take(r"(?P<one>[0-9]{1,2})/(?P<other>[0-9]{1,2})(?:/(?P<year>[0-9]{4}))?")
@@ -382,27 +375,25 @@ class _Reader:
         if 0 < one <= 12 and 0 < other <= 12 and one != other:
             readings = f"{one} {calendar.month_name[other]} or {other} {calendar.month_name[one]}"
             raise UsageError(f"{match[0]} may be {readings}: write one of these")
-        found = self._date(match, n=max(one, other), month=min(one, other))
+        found = self._date(match[0], max(one, other), min(one, other), match["year"])
         return replace(found, bare=not (led or match["year"]))
 
-    def _date(self, match: re.Match[str], n: int | None = None, month: int | None = None) -> Phrase:
-        n, month = n or int(match["n"]), month or int(match["month"])
-        years = [int(match["year"])] if match["year"] else range(self._today.year, self._today.year + 9)
-        for year in years:
+    def _date(self, said: str, n: int, month: int, year: str | None) -> Phrase:
+        """The next of its name, where it has no year."""
+        for each in [int(year)] if year else range(self._today.year, self._today.year + 9):
             try:
-                day = date(year, month, n)
+                day = date(each, month, n)
             except ValueError:
                 continue
-            if match["year"] or day >= self._today:
+            if year or day >= self._today:
                 return Phrase(day=day)
-        raise UsageError(f"{match[0].strip()} is no date")
+        raise UsageError(f"{said.strip()} is no date")
 
     def _named(self) -> Phrase | None:
         for form in DATES:
             start = self.place
             if match := self.take(form):
-                day = calendar_day(int(match["n"]), match["month"].lower(), match["year"] or "", self._today)
-                if day is not None:
+                if day := calendar_day(int(match["n"]), match["month"].lower(), match["year"] or "", self._today):
                     return Phrase(day=day)
                 self.place = start
         return None

@@ -75,7 +75,7 @@ def rule_of(file: ScheduleFile, zone: str, *, shortest: float = BY_HAND) -> Rule
     if file.at is not None:
         rule = Rule(zone, at=instant(file.at, zone, "at"), until=until)
     elif file.every is not None:
-        rule = Rule(zone, every=seconds_of(file.every), until=until)
+        rule = Rule(zone, every=round(seconds_of(file.every), 3), until=until)
     else:
         rule = Rule(zone, cron=_checked(file.cron or ""), until=until)
     if interval(rule) < shortest:

@@ -32,6 +32,8 @@ UNITS = {
     -12: "years?|jahre?n?",
 }
 
+PLAIN = str.maketrans("\u0131\u0130\u017f\u212a", "iIsK")  # letters that are equal to others where case is ignored
+
 # Patterns for `compiled`.
 EVERY = "(?:every|each|jede[nrs]?|alle)"
 AMOUNT = (
@@ -43,7 +45,6 @@ FULL = rf"(?P<day>monday|tuesday|wednesday|thursday|friday|saturday|sunday|{'|'.
 SHORT = "(?P<short>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
 AND = r"\s*(?:,? (?:and|und) |, ?|& ?)\s*"
 NTH = rf"(?P<nth>{'|'.join(ORDINALS)}|1st|2nd|3rd|4th|5th|last)"
-NUMBER = r"(?P<n>[0-9]{1,2})(?:st|nd|rd|th)"
 LIST = rf"[0-9]{{1,2}}(?:st|nd|rd|th)?(?:{AND}(?:the )?[0-9]{{1,2}}(?:st|nd|rd|th)?)*"
 MONTHLY = "(?:every month|each month|monthly)"
 # How months begin in the languages of `_OTHERS`.
@@ -100,6 +101,7 @@ def calendar_day(n: int, month: str, year: str, today: date) -> date | None:
         "PARSERS": ["absolute-time"],
     }
     languages = ["en"] if month in _NO_MONTHS else ["en", *_OTHERS]
+    found: datetime | None
     try:
         found = dateparser.parse(f"{n} {month} {year}".strip(), languages=languages, settings=rules)
     except Exception:  # it raises anything for what it cannot read, which is no date for its caller

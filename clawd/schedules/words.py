@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
@@ -33,14 +34,18 @@ _INTRO = re.compile(
     r"(?:remind\s+(?:me|us)|erinnere?\s+(?:mich|uns)(?:\s+bitte)?(?:\s+daran)?)\b[\s,:]*",
     re.IGNORECASE,
 )
-_LEAD = re.compile(r"\s*[:,;–—-]?\s*(?:(?:to|that|about|of|dass|daran)\b[\s,:]*)?", re.IGNORECASE)
+_LEAD = re.compile(r"\s*(?:[:,;–—-]\s*)?(?:(?:to|that|about|of|dass|daran)\b[\s,:]*)?", re.IGNORECASE)
 # Words behind a time that would change it, had they been understood.
 _GOES_ON = re.compile(
-    r"\s*(?:,\s*)?(?:[0-9(]|[–-]\s*[0-9]|(?:and|or|und|oder|until|till|except|but|unless|starting|from|between|through|before|after"
-    r"|next|at|on|um|am|bis|außer|ab|von|past)\b|&)",
+    r"\s*(?:,\s*)?(?:[0-9(]|(?:[–-]|to\b)\s*[0-9]|(?:and|or|und|oder|until|till|except|but|unless|starting|from|between|through"
+    r"|before|after|next|at|on|um|am|bis|außer|ab|von|past)\b|&)",
     re.IGNORECASE,
 )
 _GOES_ON_OFTEN = re.compile(r"\s*(?:for|in|of|für|im|within|during)\b", re.IGNORECASE)
+_OFTEN = re.compile(
+    r"\b(?:(?:a|per|am|pro)\s+(?:hour|day|week|month|year|tag|woche|monat|jahr)|every\s+(?:few|other|so))\b",
+    re.IGNORECASE,
+)
 # Words before a time that make it part of what is to be done.
 _LEADS_TO = re.compile(
     r"(?:^|\s)(?:until|till|before|after|by|from|since|for|about|than|between|to|the|of|on|in|at|every|and|or|not|is|are"
@@ -54,10 +59,10 @@ _LINE = re.compile(r"\s*(?:[0-9][0-9,/-]*\s+){2}\S+\s+\S+\s+\S+$")
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """`fields` are those of a schedule's file: one of cron, every and at. `rest` is what else was said. `said` is the time
+    """`fields` are a schedule file's: one of cron, every and at. `rest` is what else was said; `said` is the time
     in words."""
 
-    fields: dict[str, str]
+    fields: dict[str, Any]
     rest: str
     said: str
 
@@ -67,6 +72,8 @@ def understood(text: str, zone: str, now: datetime) -> Understood:
     text = _bounded(text, zone)
     body = text[intro.end() :] if (intro := _INTRO.match(text)) else text
     phrase, rest = _found(body, zone, now)
+    if phrase.days is None and phrase.every is None and _OFTEN.search(rest):
+        raise UsageError(f"how often is not surely understood; {WAYS}")
     rest = _LEAD.sub("", rest, count=1).strip()
     if again := _INTRO.match(rest):
         rest = _LEAD.sub("", rest[again.end() :], count=1).strip()
@@ -125,7 +132,8 @@ def _found(text: str, zone: str, now: datetime) -> tuple[Phrase, str]:
         other = None if phrase.dated and phrase.timed else last(end)
         if other and other[0].clocks and not other[0].dated and phrase.dated and not _LEADS_TO.search(text[: other[1]]):
             return replace(phrase, clocks=other[0].clocks, part=other[0].part), text[end : other[1]]
-        if at(_LEAD.match(text, end).end()) or (other and other[0].dated and not phrase.dated):  # type: ignore[union-attr]
+        follows = _LEAD.match(text, end)
+        if (follows and at(follows.end())) or (other and other[0].dated and not phrase.dated):
             raise UsageError(f"there are two times in this; {WAYS}")
         return phrase, text[end:]
 
@@ -145,19 +153,27 @@ def _found(text: str, zone: str, now: datetime) -> tuple[Phrase, str]:
 
 
 def _kept(phrase: Phrase, rest: str, zone: str, now: datetime) -> Understood:
+    try:
+        fields = _fields(phrase, zone, now)
+    except OverflowError:
+        raise UsageError("that is too far away") from None
+    return _sure(fields, rest, zone, now)
+
+
+def _fields(phrase: Phrase, zone: str, now: datetime) -> dict[str, str]:
     if phrase.every is not None:
-        return _sure({"every": span(phrase.every)}, rest, zone, now)
+        return {"every": span(phrase.every)}
     if phrase.moment is not None and not phrase.clocks and not phrase.part:
-        return _sure({"at": iso(phrase.moment.replace(microsecond=0), zone)}, rest, zone, now)
+        return {"at": iso(phrase.moment.replace(microsecond=0), zone)}
     times = sorted({_placed(clock, phrase.part) for clock in phrase.clocks} or {_PARTS.get(phrase.part or "", _UNSAID)})
     if phrase.days is None:
         if len(times) > 1:
             raise UsageError(f"this would be twice; make one for each time, or {WAYS}")
-        return _sure({"at": iso(_moment(phrase, times[0], zone, now), zone)}, rest, zone, now)
+        return {"at": iso(_moment(phrase, times[0], zone, now), zone)}
     if len({each.minute for each in times}) > 1:
         raise UsageError("these times differ in their minutes; make a schedule for each")
     hours = ",".join(str(each.hour) for each in times)
-    return _sure({"cron": f"{times[0].minute} {hours} {phrase.days}"}, rest, zone, now)
+    return {"cron": f"{times[0].minute} {hours} {phrase.days}"}
 
 
 def _placed(clock: time, part: str | None) -> time:

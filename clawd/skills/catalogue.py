@@ -56,14 +56,20 @@ class Catalogue:
 
     def _all(self, root: Path, *, shared: bool) -> list[Skill]:
         before, now = self._known.get(root, {}), dict[str, _Known]()
-        for name in _names(root):
+        try:
+            names, problem = _names(root), _exposed(root)
+        except FileNotFoundError:
+            names, problem = [], None
+        except OSError:
+            return [load(root, shared=shared)]  # which says why
+        for name in names:
             stamps = _stamp(f"{root}/{name}"), _stamp(f"{root}/{name}/{FILE}")
             known = before.get(name)
             same = known is not None and known.stamps == stamps
             now[name] = known if known and same else _Known(stamps, load(root / name, shared=shared))
         self._known[root] = now
         skills = {name: known.skill for name, known in now.items()}
-        if skills and (problem := _exposed(root)):
+        if problem:
             return [replace(each, errors=(*each.errors, problem)) for each in skills.values()]
         first = {folded(each.name): name for name, each in reversed(skills.items()) if not each.errors}
         return [_alone(each, name, first.get(folded(each.name), name)) for name, each in skills.items()]
@@ -83,17 +89,14 @@ def _alone(skill: Skill, name: str, first: str) -> Skill:
 
 
 def _names(root: Path) -> list[str]:
-    """Folders, and what somebody might take for a skill; not what is hidden."""
-    try:
-        with os.scandir(root) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if entry.name[0] != "."
-                and (entry.is_symlink() or entry.is_dir() or entry.name == FILE or entry.name.endswith(ARCHIVES))
-            )
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    """Folders, and what somebody might take for a skill; not what is hidden. Raises OSError."""
+    with os.scandir(root) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if entry.name[0] != "."
+            and (entry.is_symlink() or entry.is_dir() or entry.name == FILE or entry.name.endswith(ARCHIVES))
+        )
 
 
 def _stamp(path: str) -> _Stamp:
@@ -105,9 +108,10 @@ def _stamp(path: str) -> _Stamp:
 
 
 def _exposed(root: Path) -> str | None:
-    """Why nothing in this directory is surely the owner's."""
-    status = root.stat()
-    if status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return None
-    where = shlex.quote(str(root))
-    return f"others could put anything into {root}: chown $(id -u) {where}; chmod go-w {where}"
+    """Why nothing in this directory is surely the owner's. Raises OSError."""
+    status, where = root.lstat(), shlex.quote(str(root))
+    if stat.S_ISLNK(status.st_mode):
+        return f"{root} is a link: put the folder itself there"
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others could put anything into {root}: chown $(id -u) {where}; chmod go-w {where}"
+    return None

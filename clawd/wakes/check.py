@@ -71,4 +71,7 @@ async def run(output: Output, clock: Clock, group: str, file: ScheduleFile, role
             if clock.now() - at > window(file):
                 return Checked(failed=f"its check could not be run: {error.message}")
             log.warning("a check of %s waits: %s", group, error)
+        except Exception as error:
+            log.exception("a check of %s failed", group)
+            return Checked(failed=f"its check could not be run ({type(error).__name__}); this is a defect of clawd")
         await anyio.sleep(AGAIN_S)

@@ -8,7 +8,7 @@ whatever is killed on the way, an instant is fired once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
 from clawd.errors import UsageError
-from clawd.ledger import authored, firings
+from clawd.ledger import authored, firings, groups
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.firings import HEARTBEAT, SLICE, Key, Schedule, Taken, instant, utc
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 AUDIT_S = 30.0  # the machine may have slept, and its clock may be set
 _STEP_BACK = timedelta(seconds=2)
+_AGAIN = timedelta(seconds=60)  # after a defect
 
 
 class Clockwork:
@@ -101,7 +102,8 @@ class Clockwork:
             if of.open is not None:
                 raise UsageError(f"the run of {due.said(of.open, of.facts['zone'])} is not over")
             now = self._clock.now()
-            await self._carry_out(of, due.Step(of.since, of.last_due, of.next, fire=(now,)), now)
+            step = due.Step(of.since, of.last_due, of.next, self._looks.get(of.key), fire=(now,))
+            await self._carry_out(of, step, now)
             return (await self._ledger.do(lambda tx: firings.history(tx, group, id, 1)))[0]
 
     async def resume(self, group: str, id: str) -> bool:
@@ -120,18 +122,22 @@ class Clockwork:
     async def run(self) -> None:
         """Until cancelled."""
         self._tasks.start_soon(self._hear, name="schedules that fail")
+        begun = False
         try:
-            await self.begin()
             while True:
                 self._news = anyio.Event()
-                await self.tick()
-                await self._arm()
-                with anyio.move_on_after(self.audit_s if self._looks else None):
+                try:
+                    begun = begun or await self.begin()
+                    await self.tick()
+                    await self._arm()
+                except Exception:  # a full disk, a defect: what is due stays due
+                    log.exception("schedules were not looked at")
+                with anyio.move_on_after(self.audit_s if self._looks or not begun else None):
                     await self._news.wait()
         finally:
             self.alarm.off()
 
-    async def begin(self) -> None:
+    async def begin(self) -> bool:
         """After a start: what was known, what the files say by now, and the checks that were not over."""
         async with self._alone:
             now = self._clock.now()
@@ -141,6 +147,8 @@ class Clockwork:
             await self._take_up(None)
             for firing, of, at in await self._ledger.do(firings.waiting):
                 self._tasks.start_soon(self._check, firing, of, at)
+            log.info("schedules were looked at", extra={"count": len(self._looks)})
+        return True
 
     async def tick(self) -> None:
         """Do whatever there is to do now."""
@@ -200,10 +208,11 @@ class Clockwork:
         else:
             [group], folders = only, only
             rows = await self._ledger.do(lambda tx: firings.known(tx, group))
+        there = {group.name for group in await self._ledger.do(groups.every)}  # any other folder is no group yet
         known: dict[str, list[Row]] = {}
         for row in rows:
             known.setdefault(row["grp"], []).append(row)
-        names = list(dict.fromkeys([*folders, *known]))
+        names = list(dict.fromkeys([*(folder for folder in folders if folder in there), *known]))
         for at in range(0, len(names), SLICE):
             some = [(name, known.get(name, ())) for name in names[at : at + SLICE]]
             for each in await to_thread.run_sync(self._files.changes, some, now):
@@ -236,19 +245,28 @@ class Clockwork:
     async def _pass(self, keys: list[Key]) -> None:
         now = self._clock.now()
         found = await self._ledger.do(lambda tx: firings.several(tx, keys))
-        for key in keys:
-            self._looks.pop(key, None)
+        self._looks |= dict.fromkeys(keys, now + _AGAIN)  # if anything comes between
         steps = await to_thread.run_sync(due.decided, [of for of in found if of.id != HEARTBEAT], now)
         if quiet := [(of, step) for of, step in steps if step.is_quiet and _changes(of, step)]:
             await self._ledger.insist(partial(_advance, quiet=quiet))
+        for key in set(keys) - {of.key for of, step in steps if not step.is_quiet or step.look is not None}:
+            del self._looks[key]
         for of, step in steps:
-            if step.look is not None:
+            if step.is_quiet and step.look is not None:
                 self._looks[of.key] = step.look
-            if not step.is_quiet:
-                await self._carry_out(of, step, now)
+            elif not step.is_quiet:
+                await self._whatever_comes(of, self._carry_out(of, step, now))
         for of in found:
             if of.id == HEARTBEAT:
-                await self._beat(of, now)
+                await self._whatever_comes(of, self._beat(of, now))
+
+    async def _whatever_comes(self, of: Schedule, work: Coroutine[Any, Any, None]) -> None:
+        """A defect in what is done for one schedule disturbs no other, and is tried again."""
+        try:
+            await work
+        except Exception:
+            log.exception("schedule %s was not carried out", of.name)
+            self._looks[of.key] = self._clock.now() + _AGAIN
 
     async def _carry_out(self, of: Schedule, step: due.Step, now: datetime) -> None:
         assert of.facts is not None
@@ -272,6 +290,9 @@ class Clockwork:
                 else:
                     doing.fire(of, file, firing, at, place)
 
+        self._looks.pop(of.key, None)
+        if step.look is not None:
+            self._looks[of.key] = step.look
         if await self._do(of, now, commit):
             self._wrong += [of.name] if step.wrong else []
             if step.over:
@@ -345,7 +366,7 @@ class Clockwork:
             return doing
 
         done = await self._ledger.insist(commit)
-        faults.passing("fired")
+        faults.passing("woken")
         self._follow(of, done)
 
     # ── the heartbeat ──
@@ -372,8 +393,9 @@ class Clockwork:
                     doing.put(of, firing, beat.due, place, authored.OWNER, Origin.OWNER, parts)
             firings.advance(tx, of, since=of.since, last_due=last, next=beat.next, error=beat.wrong)
 
-        if await self._do(of, now, commit) and beat.next is not None:
+        if beat.next is not None:
             self._looks[of.key] = beat.next
+        await self._do(of, now, commit)
 
     # ── what is told ──
 

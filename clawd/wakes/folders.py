@@ -40,6 +40,11 @@ class Root:
     def path(self) -> Path:
         return self.base / self.beneath
 
+    @property
+    def inner(self) -> bytes:
+        """What the paths of its files begin with."""
+        return os.fsencode(self.key) + b"/"
+
     def open(self) -> int:
         """A descriptor; the caller closes it. Raises UnsafePath, OSError."""
         base = os.open(self.base, _DIRECTORY)
@@ -79,11 +84,11 @@ def roots(
     for path in dict.fromkeys(paths):
         root = _root(group, folder, path, mounts, judge)
         found.setdefault(root.key, root)
-    keys = [PurePosixPath(key) for key in found]
+    good = [PurePosixPath(key) for key, root in found.items() if not root.problem]
     return [
         root
-        for key, root in zip(keys, found.values(), strict=True)
-        if not any(key != other and key.is_relative_to(other) for other in keys)
+        for key, root in found.items()
+        if root.problem or not any(key != str(other) and PurePosixPath(key).is_relative_to(other) for other in good)
     ]
 
 

@@ -66,11 +66,14 @@ class Patience:
 
 class Refusal(Exception):
     """A request that is not taken. `message` is for its sender, `why` for the owner where the kind does not say it;
-    `after` so many seconds it may come again."""
+    `about` is the hook where only this knows it; `after` so many seconds it may come again."""
 
-    def __init__(self, status: int, kind: str, message: str, *, why: str | None = None, after: int = 0) -> None:
+    def __init__(
+        self, status: int, kind: str, message: str, *, why: str | None = None, about: Key | None = None, after: int = 0
+    ) -> None:
         super().__init__(message)
-        self.status, self.kind, self.message, self.why, self.after = status, kind, message, why, after
+        self.status, self.kind, self.message = status, kind, message
+        self.why, self.about, self.after = why, about, after
 
 
 class Refusals:

@@ -223,9 +223,9 @@ class Listener:
             finally:
                 crowd.remove(connection)
         except Refusal as refusal:
-            if refusal.status < 500 and refusal.kind not in ("often", "strangers", "timestamp", "id"):
+            if refusal.status < 500 and refusal.kind not in ("often", "strangers", "id"):
                 self._of_strangers.count(address)
-            self._desk.refused(hook.key if hook else None, refusal, request.content_length or 0)
+            self._desk.refused(hook.key if hook else refusal.about, refusal, request.content_length or 0)
             after = {"Retry-After": str(refusal.after)} if refusal.after else {}
             return _reply(refusal.status, {"ok": False, "error": refusal.message}, **after)
 

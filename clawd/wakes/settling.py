@@ -65,15 +65,12 @@ class Own:
     """Tells what a group's own turns did: at the times of `spans`, or as the user `uid`, who is nobody else. What is
     gone went at `gone` at the earliest."""
 
-    looked: bool
     writable: bool
     uid: int | None
     spans: Sequence[tuple[float, float]]
     gone: float
 
     def __call__(self, known: Known | None, found: Found | None) -> bool:
-        if not self.looked:  # the first look at all is no news
-            return True
         if not self.writable:
             return False
         before = known.seen if known else None

@@ -100,7 +100,7 @@ class Files:
 
     def _renamed(self, found: Look, rows: Mapping[str, Row]) -> None:
         """A file that has another name now goes on as what it was."""
-        gone = {rows[id]["sha256"]: id for id in found.vanished if rows[id]["facts"]}
+        gone = {rows[id]["sha256"]: id for id in found.vanished if id in rows and rows[id]["facts"]}
         for at, taken in enumerate(found.taken):
             if taken.id not in rows and taken.error is None and (before := gone.pop(taken.sha256, None)) is not None:
                 found.taken[at] = Taken(taken.id, taken.stamp, taken.sha256, taken.facts, None, taken.since, before)

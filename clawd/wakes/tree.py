@@ -97,6 +97,17 @@ class Look:
         self.count = 0
         self.full = self.deep = False
 
+    @property
+    def beyond(self) -> str:
+        """What there is more of than is looked at, in words."""
+        full = f"{self._most:,} files" if self.full else ""
+        return " and ".join(filter(None, [full, f"{DEEPEST} levels of folders" if self.deep else ""]))
+
+    def pieces(self, paths: Iterable[str]) -> Generator[Piece, None, None]:
+        """What there is at each of these paths."""
+        for path in paths:
+            yield from self.at(path)
+
     def at(self, relative: str) -> Iterator[Piece]:
         """What there is at a path and beneath it; "" is everything."""
         key = b"%s/%s" % (self._key, os.fsencode(relative)) if relative else self._key
@@ -122,6 +133,16 @@ class Look:
         finally:
             for each in opened:
                 os.close(each)
+
+    def read(self, found: Sequence[tuple[bytes, Found]], most: int) -> dict[bytes, bytes | None]:
+        """The sha256 of the first of these files, until so many bytes were read; see `read`."""
+        digests, size = dict[bytes, bytes | None](), 0
+        for path, each in found:
+            now, digests[path] = read(self._top, os.fsdecode(path[len(self._key) + 1 :]), each.stat)
+            size += now.size if now and digests[path] else 0
+            if size > most:
+                break
+        return digests
 
     def _is_ours(self, status: os.stat_result) -> bool:
         """A directory, and nothing else is mounted on it."""

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from clawd import faults
 from clawd.clock import moment_of, rfc3339
 from clawd.config.group import Watch
 from clawd.errors import ClawdError, UnsafePath
-from clawd.files import DEEPEST
 from clawd.ledger import authored, groups, seen, wakes
 from clawd.ledger.db import Transaction
 from clawd.ledger.groups import UID_BASE
@@ -198,9 +197,9 @@ class Watching:
                 self._changed()
             if "" in paths:
                 self._met.add(key)
-                await self._is(key, _beyond(look, key), device=device)
-            elif look.full or look.deep:
-                await self._is(key, _beyond(look, key))
+                await self._is(key, _beyond(key, look.beyond), device=device)
+            elif look.beyond:
+                await self._is(key, _beyond(key, look.beyond))
         finally:
             os.close(top)
 
@@ -213,17 +212,25 @@ class Watching:
         return bool(await self._ledger.do(lambda tx: seen.between(tx, self.rule, key + b"/", key + b"0", 1)))
 
     async def _compare(self, look: Look, root: Root, paths: set[str]) -> bool:
-        """Whether anything differs that did not when it was looked at last."""
+        """Whether anything differs that did not when it was looked at last. The first look at all is no news."""
         own = await self._ledger.do(partial(self._own, root=root))
-        differs, came_between = 0, own.looked and root.key not in self._met
-        with closing(_pieces(look, sorted(paths))) as pieces:
+        differs, first, met = 0, "device" not in self._state.get(root.key, {}), root.key in self._met
+        with closing(look.pieces(sorted(paths))) as pieces:
             while (piece := await to_thread.run_sync(next, pieces, None)) is not None:
+                read = await self._digests(look, piece) if first else None
                 low: bytes | None = piece.low
                 while low is not None:
-                    low, n, news = await self._ledger.do(partial(self._note, piece=piece, low=low, own=own))
+                    low, n, news = await self._ledger.do(partial(self._note, piece=piece, low=low, own=own, read=read))
                     differs += n
-                    self._down |= news and came_between
+                    self._down |= news and not met
         return differs > 0
+
+    async def _digests(self, look: Look, piece: Piece) -> dict[bytes, bytes | None]:
+        left, read = [*piece.found.items()], dict[bytes, bytes | None]()
+        while left and not self._ending:
+            some = await to_thread.run_sync(look.read, left, _READ_AT_ONCE)
+            read, left = read | some, left[len(some) :]
+        return read
 
     def _own(self, tx: Transaction, root: Root) -> Own:
         number = groups.get(tx, self.group).number
@@ -234,29 +241,35 @@ class Watching:
                 until = ended.timestamp() + AFTER_TURN_S if ended else math.inf
                 spans.append((began.timestamp() - COARSE_S, until))
         uid = UID_BASE + number if os.geteuid() == 0 else None
-        looked = "device" in self._state.get(root.key, {})
-        return Own(looked, root.writable, uid, spans, self._clock.now().timestamp() - AFTER_TURN_S)
+        return Own(root.writable, uid, spans, self._clock.now().timestamp() - AFTER_TURN_S)
 
-    def _note(self, tx: Transaction, piece: Piece, low: bytes, own: Own) -> tuple[bytes | None, int, bool]:
-        """Rows for what differs in a part of a piece. Gives where the next part begins, how many differ, and whether
-        any of that is news."""
+    def _note(
+        self, tx: Transaction, piece: Piece, low: bytes, own: Own, read: Mapping[bytes, bytes | None] | None
+    ) -> tuple[bytes | None, int, bool]:
+        """Rows for what differs in a part of a piece; with what was `read` of it, it is seen. Gives where the next part
+        begins, how many differ, and whether any of that is news."""
         known = seen.between(tx, self.rule, low, piece.high, tree.PIECE + 1)
         rest = known[tree.PIECE].path if len(known) > tree.PIECE else None
         high, now = rest or piece.high, self._clock.monotonic()
         found = {path: each for path, each in piece.found.items() if low <= path < high}
         differs = list(tree.compare(Piece(low, high, found), known[: tree.PIECE], own))
         for each in differs:
-            if each.like_seen:
+            if read is not None:
+                seen.keep(tx, self.rule, each.path, each.now, read.get(each.path))
+            elif each.like_seen:
                 seen.same(tx, self.rule, each.path)
             else:
                 seen.differs(tx, self.rule, each.path, each.now, now, each.own)
+        if read is not None:
+            return rest, 0, False
         return rest, len(differs), any(not (each.own or each.like_seen) for each in differs)
 
     # ── telling ──
 
     async def _tell(self) -> float:
         """What is due. Gives seconds until something is."""
-        if self._first is None:
+        unmet = any(key not in self._met and not root.problem for key, root in self._roots.items())
+        if self._first is None or unmet:
             return math.inf
         left = due(self._first, self._last, self.watch.settle) - self._clock.monotonic()
         if left > 0:
@@ -289,14 +302,14 @@ class Watching:
         now, tops = self._clock.monotonic(), dict[str, int | None]()
         try:
             for row in rows:
-                root = next((each for each in self._roots.values() if row.path.startswith(_inner(each))), None)
+                root = next((each for each in self._roots.values() if row.path.startswith(each.inner)), None)
                 top = self._opened(root, tops) if root is not None else None
                 if root is None or top is None:
                     results.append(("closed", None, None))
                 elif row.at > now - STILL_S:
                     results.append(("moves", row.now, None))
                 else:
-                    stat, sha256 = tree.read(top, os.fsdecode(row.path.removeprefix(_inner(root))), row.now)
+                    stat, sha256 = tree.read(top, os.fsdecode(row.path.removeprefix(root.inner)), row.now)
                     size += stat.size if stat and sha256 else 0
                     results.append(("still" if stat == row.now else "moves", stat, sha256))
                 if size > _READ_AT_ONCE:
@@ -332,10 +345,9 @@ class Watching:
         """Tell what waits, if that may be now: else seconds until it may. None when nothing waits any more."""
         base = await self._room.base(self.group)
         left, woken, said = await self._ledger.do(partial(self._tell_in, base=base))
-        faults.passing("watch-told")
         if woken is not None:
-            about = {"group": self.group, "wake": woken.wake, "turn": woken.turn}
-            log.info("changed files wake a group", extra=about)
+            faults.passing("watch-told")
+            log.info("changed files wake %s", self.group, extra={"wake": woken.wake, "turn": woken.turn})
             self._room.wake(self.group)
         if said:
             self._room.said(self.group)
@@ -366,13 +378,11 @@ class Watching:
 
     def _acts(self, tx: Transaction) -> tuple[Authority, Origin]:
         """For whom it wakes, at the trust of the folders that changed, and whose words its prompt is."""
-        by, origin = authored.of_agent(tx, "watch", self.group, _digest(self.watch)), Origin.OWNER
-        trust = 1.0
-        if by is not None:
-            origin, trust = Origin.AGENT, TRUST[Origin.AGENT]
-        acts = by or authored.OWNER
+        by = authored.of_agent(tx, "watch", self.group, _digest(self.watch))
+        acts, origin = by or authored.OWNER, Origin.AGENT if by else Origin.OWNER
+        trust = TRUST[origin]
         for root in self._roots.values():
-            if seen.is_waiting(tx, self.rule, _inner(root), os.fsencode(root.key) + b"0"):
+            if seen.is_waiting(tx, self.rule, root.inner, os.fsencode(root.key) + b"0"):
                 own = groups.get(tx, self.group).authority.taint
                 trust = min(trust, own if root.trust is None else root.trust)
         return Authority(acts.role, min(acts.taint, trust)), origin
@@ -385,22 +395,9 @@ _RESTS = (
 )
 
 
-def _digest(watch: Watch) -> str:
-    return authored.digest(watch.model_dump(mode="json"))
-
-
-def _inner(root: Root) -> bytes:
-    return os.fsencode(root.key) + b"/"
-
-
-def _beyond(look: Look, key: str) -> str:
-    """What of a folder is not watched, in a sentence."""
-    full = f"{tree.MOST_FILES:,} files" if look.full else ""
-    deep = f"{DEEPEST} levels of folders" if look.deep else ""
-    more = " and ".join(filter(None, [full, deep]))
+def _beyond(key: str, more: str) -> str:
     return f"The watched folder {key} has more than {more}: what is beyond is not watched." if more else ""
 
 
-def _pieces(look: Look, paths: Sequence[str]) -> Generator[Piece, None, None]:
-    for path in paths:
-        yield from look.at(path)
+def _digest(watch: Watch) -> str:
+    return authored.digest(watch.model_dump(mode="json"))

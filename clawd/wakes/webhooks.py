@@ -74,11 +74,11 @@ class Webhooks:
         wake: Callable[[str], None],
         told: Callable[[str], None],
         trouble: Callable[[str], None],
-        patience: Patience = Patience(),
+        patience: Patience | None = None,
     ) -> None:
         self._home, self._config, self._ledger, self._clock = home, config, ledger, clock
         self._base, self._adopt, self._wake = base, adopt, wake
-        self._told, self._trouble, self._patience = told, trouble, patience
+        self._told, self._trouble, self._patience = told, trouble, patience or Patience()
         self._refusals = Refusals(clock, trouble)
         self._listener: Listener | None = None
         self._wanted: str | None = None
@@ -185,14 +185,18 @@ class Webhooks:
             config = self._config.group(group)
             if (problem := self._config.problem_of(group)) is not None:
                 raise problem
-            table = next((each for each in config.webhook if each.name == name), None)
-            if table is None:
-                return None
+        except ClawdError as error:
+            why = f"Requests to webhooks of group {group} are refused: its group.toml cannot be understood"
+            raise Refusal(503, f"unreadable {group}", "not now", why=why) from error
+        table = next((each for each in config.webhook if each.name == name), None)
+        if table is None:
+            return None
+        try:
             secret = table.secret.reveal()
             if not secret.strip():
                 raise ConfigError(f"the secret {table.secret} is blank")
-        except ClawdError as error:
-            raise Refusal(503, "unready", "not now", why=f"{error.message.rstrip('.')}") from None
+        except ConfigError as error:
+            raise Refusal(503, "secret", "not now", why=error.message, about=(group, name)) from error
         return Hook(group, name, table.scheme, table.prompt, secret.encode())
 
     def refused(self, hook: Key | None, refusal: Refusal, size: int) -> None:
@@ -275,10 +279,10 @@ class Webhooks:
 
     async def _sweep(self) -> None:
         """What an earlier life put into an inbox: kept if it was committed, else removed. Its sender sends it again."""
-        known = await self._ledger.do(hooks.groups)
+        known = await self._ledger.insist(hooks.groups)
         marked = await to_thread.run_sync(self._marked, known)
         for group, file in marked:
-            kept = await self._ledger.do(lambda tx, group=group, file=file: hooks.has_file(tx, group, file))  # type: ignore[misc]
+            kept = await self._ledger.insist(lambda tx, group=group, file=file: hooks.has_file(tx, group, file))  # type: ignore[misc]
             await to_thread.run_sync(_settle, self._home.group(group).inbox, file, kept)
 
     def _marked(self, known: set[str]) -> list[tuple[str, str]]:

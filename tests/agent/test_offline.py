@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,30 @@ def test_what_does_something_is_a_tool_call(tmp_path: Path, text: str, call: Any
     assert turn.rounds == [("", [call])]
 
 
+def test_skills_are_read_before_they_are_run(tmp_path: Path) -> None:
+    scripts = tmp_path / "skills" / "x" / "scripts"
+    scripts.mkdir(parents=True)
+    (scripts / "only.sh").touch()
+    turn = StandInTurn(tmp_path, "skills", "skill x", "run x a 'b c'", 'Use the skill "x".', "run y", "run the tests")
+    turn.results = [
+        '{"skills": [{"name": "x", "description": "does it"}, {"name": "y", "note": "made by"}]}',
+        '{"body": "how", "at": "/group/skills/x", "files": ["SKILL.md"]}',
+        *("{}", "printed", "{}", "again", "{}"),
+        "[skill_read was refused: there is no skill 'the']",
+    ]
+    assert said(turn).split("\n\n") == [
+        *("x: does it", "y: made by", "how", "Its files, in /group/skills/x: SKILL.md", "printed", "again"),
+        "The skill y has no script that I could run (scripts/run.sh or run.py): it is for a model to read.",
+        "skill_read was refused: there is no skill 'the'",
+    ]
+    assert turn.rounds[3] == ("", [("bash", {"command": f"sh {scripts}/only.sh a 'b c'"})])
+    (scripts / "run.py").touch()
+    (scripts / "run.sh").touch()
+    turn = StandInTurn(tmp_path, "run x $(id) 'open")
+    said(turn)
+    assert turn.rounds[1][1][0][1] == {"command": shlex.join(["sh", f"{scripts}/run.sh", "$(id)", "'open"])}
+
+
 def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
     turn = StandInTurn(tmp_path, "note: x", "send file: y")
     turn.results = ["[There is no space left for this group's files.]", "[send_file was refused: no]"]
@@ -67,6 +93,51 @@ def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
         "I could not keep that note. There is no space left for this group's files.",
         "send_file was refused: no",
     ]
+
+
+MADE = {"done": "schedule stretch", "id": "stretch", "understood": "in 10 minutes (UTC)", "next": ["Mon 09:10"]}
+EACH = {"id": "a", "when": "every 20m", "tz": "UTC", "enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "result", "reply"),
+    [
+        ("remind me in 10 minutes to stretch", {"when": "remind me in 10 minutes to stretch"}, MADE,
+         "stretch: in 10 minutes (UTC). Next: Mon 09:10."),
+        ("Every first Monday at 10: pay", {"when": "Every first Monday at 10: pay"},
+         {**MADE, "until": "Tue 2027-06-01 09:00"}, "stretch: in 10 minutes (UTC). Next: Mon 09:10. It ends on Tue 2027"
+         "-06-01 09:00."),
+        ("tomorrow at 9: call Ada", {"when": "tomorrow at 9: call Ada"}, {**MADE, "waits": "not done yet: so"},
+         "stretch: in 10 minutes (UTC). Next: Mon 09:10. It waits: not done yet: so."),
+        ("in 2 hours: x", {"when": "in 2 hours: x"}, "[schedule was refused: no]", "schedule was refused: no"),
+        ("schedules", {"action": "list"}, {"schedules": []},
+         'There are no schedules. "remind me in 10 minutes to stretch" makes one.'),
+        ("List schedules.", {"action": "list"},
+         {"schedules": [{**EACH, "next": "2026"}, {"id": "b", "when": "x", "proposed": True},
+                        {"id": "c", "when": "y"}]},
+         "a: every 20m (2026)\nb: x (proposed)\nc: y (paused)"),
+        ("cancel reminder Up-2.", {"action": "remove", "id": "Up-2"}, {"done": "x"}, "Up-2 is cancelled."),
+        ("cancel schedule a", {"action": "remove", "id": "a"}, {"waits": "not done yet"}, "not done yet"),
+        ("cancel reminder a", {"action": "remove", "id": "a"}, "[schedule was refused: there is no schedule a]",
+         "schedule was refused: there is no schedule a"),
+    ],
+)  # fmt: skip
+def test_reminders_are_the_daemons(tmp_path: Path, text: str, arguments: Any, result: Any, reply: str) -> None:
+    turn = StandInTurn(tmp_path, text)
+    turn.results = [result if isinstance(result, str) else json.dumps(result)]
+    assert said(turn) == reply and turn.rounds == [("", [("schedule", arguments)])]
+
+
+@pytest.mark.parametrize("text", ["in short: no", "on: x", "every", "every day", "remind us in 10 minutes: x"])
+def test_what_only_looks_like_a_time_is_not_understood(tmp_path: Path, text: str) -> None:
+    assert said(StandInTurn(tmp_path, text)) == offline.UNKNOWN
+
+
+def test_a_reminder_is_given_and_what_a_schedule_says_is_done(tmp_path: Path) -> None:
+    turn = StandInTurn(tmp_path, "Remind me: stretch ", "say hello")
+    for wake in turn.wakes:
+        wake["kind"] = "schedule"
+    assert said(turn) == "Reminder: stretch\n\nhello" and turn.rounds == []
 
 
 def test_several_wakes_are_answered_in_order(tmp_path: Path) -> None:

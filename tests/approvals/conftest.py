@@ -27,6 +27,7 @@ from clawd.model import Incoming
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
 from clawd.people.roster import LiveRoster
+from clawd.schedules import edits, store
 from clawd.tasks import Tasks
 from clawd.trust import Role
 from tests.ledger.conftest import NOW, Desk
@@ -68,7 +69,16 @@ SEND = {
     "kind": "text",
     "text": "From terminal:main:\nhello",
 }
-EVERY = {"person": LET_IN, "group": GROUP, "bind": BIND, "budget": RAISE, "send": SEND}
+STRETCH = """\
+# Made by the agent in turn 1, which acts for member, and is trusted at 0.4.
+schema = 1
+cron = "0 9 * * mon-fri"
+prompt = "Remind me: stretch"
+deliver_to = "telegram:-100"
+until = "2027-05-30T09:00:00+00:00"
+"""
+SCHEDULE = {"group": "main", "id": "stretch", "action": "add", "text": STRETCH, "sha256": edits.digest(STRETCH)}
+EVERY = {"person": LET_IN, "group": GROUP, "bind": BIND, "budget": RAISE, "send": SEND, "schedule": SCHEDULE}
 
 
 class World:
@@ -82,6 +92,7 @@ class World:
         self.woken: list[str] = []
         self.told: list[Address] = []
         self.raised = 0
+        self.scheduled: list[str] = []
         self._group: Any = None
         self.seen = 0
         self.restart()
@@ -115,6 +126,8 @@ class World:
                 limits=self.channels.get,
                 deliver=self.told.append,
                 raised=self._more,
+                scheduled=self.scheduled.append,
+                watched=lambda group: None,
             ),
             self.owner,
             limits=self.limits,
@@ -168,7 +181,7 @@ class World:
         assert asked.fresh
         return asked.number
 
-    def ask_for(self, turn: int, **other: Any) -> int:
+    def ask_for(self, turn: int, /, **other: Any) -> int:
         return self.ledger.tx(lambda tx: self.approvals.ask_in(tx, "send", {**SEND, **other}, turn=turn)).number
 
     def row(self, number: int) -> Row:
@@ -217,8 +230,10 @@ class World:
                 "elsewhere": [row["text"] for row in tx.all("SELECT text FROM delivery WHERE chat = '-100'")],
             }
 
+        directory = self.home.group("main").schedules
+        files = {id: edits.read(directory, id) for id in sorted(store.stamps(directory))}
         bound = self.bindings.read().claims
-        return {**self.ledger.tx(look), "people": self.home.people_file.read_text(), "bound": bound}
+        return {**self.ledger.tx(look), "people": self.home.people_file.read_text(), "bound": bound, "files": files}
 
     async def typed(self, number: int | str, verdict: str = "approve", sender: str = "telegram:7", **other: Any) -> str:
         """`/approve` by a message of this sender, in their own direct chat."""

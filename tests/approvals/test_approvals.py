@@ -18,8 +18,9 @@ from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ledger.forget import EVERY as FORGET
 from clawd.ledger.forget import Terms
 from clawd.people.roster import load
+from clawd.schedules import edits
 from clawd.trust import Role
-from tests.approvals.conftest import ADA, EVERY, TERMINAL, World
+from tests.approvals.conftest import ADA, EVERY, STRETCH, TERMINAL, World
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +45,8 @@ def done(world: World, kind: str) -> None:
         assert not world.ledger.tx(lambda tx: chats.must_ask(tx, "main", "telegram:-100"))
     elif kind == "budget":
         assert found["raises"] == 1
+    elif kind == "schedule":
+        assert found["files"] == {"stretch": STRETCH} and set(world.scheduled) <= {"main"}
     else:
         assert found["elsewhere"] == ["From terminal:main:\nhello"]
 
@@ -62,6 +65,15 @@ WORDS = {
         "> session terminal:main\n> memory/MEMORY.md",
     ],
     "budget": ["may I use $2.00 more today in the group main?"],
+    "schedule": [
+        "may I take up the schedule stretch of the group main?",
+        "It is due every weekday at 09:00 (",
+        "): 0 9 * * mon-fri; next: Wed",
+        "next: Wed 2026-12-02 09:00, Thu 2026-12-03 09:00, Fri 2026-12-04 09:00.",
+        "It ends on Sun 2027-05-30 09:00.",
+        "Its answers go to telegram:-100.",
+        "schedules/stretch.toml:\n> # Made by the agent in turn 1, which acts for member, and is trusted at 0.4.\n",
+    ],
     "send": ["may I send this message to telegram:-100?", "> From terminal:main:\n> hello"],
 }
 
@@ -117,6 +129,8 @@ def changed(world: World, kind: str) -> None:
         (world.home.group("main").memory / "secret.md").write_text("x")
     elif kind == "budget":
         world.write("main", 'bindings = ["terminal:main", "telegram:-100"]\n[budget]\nusd_per_day = 3\n')
+    elif kind == "schedule":
+        edits.put(world.home.group("main").schedules, "stretch", "# mine")
     else:
         world.write("main", 'bindings = ["terminal:main"]\n')
 

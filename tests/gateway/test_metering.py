@@ -15,7 +15,8 @@ from clawd import faults
 from clawd.clock import rfc3339
 from clawd.gateway import metering
 from clawd.gateway.caller import Road
-from clawd.ledger import money
+from clawd.ledger import groups, money, turns
+from clawd.ledger.db import Transaction
 from clawd.trust import Role
 
 from .conftest import CANARY, Answer, Stage, staged, until
@@ -147,6 +148,23 @@ async def test_a_spent_budget_refuses_before_the_call_and_opens_the_next_day(sta
     assert stage.a.sentences == []  # its turn tells of it
     stage.clock.ahead = 86400
     assert (await call(stage)).status == 200
+
+
+async def test_a_run_that_has_spent_its_own_budget_is_not_held(stage: Stage, upstream: Upstream) -> None:
+    serve(stage, upstream, "usd_per_day = 100.0")
+    now = rfc3339(stage.clock.now())
+
+    def queue(tx: Transaction) -> None:
+        groups.add(tx, "main", now)
+        session = groups.open_session(tx, "terminal:main", "main", now).id
+        place = {"grp": "main", "session": session, **dict.fromkeys(("channel", "account", "chat", "thread"), "")}
+        assert turns.queue(tx, place, Role.OWNER, 1.0, now, allowance='{"usd": 0.000001}') == 1
+
+    assert stage.ledger is not None
+    stage.ledger.tx(queue)
+    got = await call(stage)
+    assert (got.status, got.rule) == (403, "budget") and b"the budget of this run" in got.body
+    assert stage.a.spendings == [] and not upstream.requests
 
 
 async def test_what_a_service_may_cost_counts_over_all_groups(stage: Stage, upstream: Upstream) -> None:

@@ -10,6 +10,7 @@ import pytest
 from clawd import __version__
 from clawd.host import bodies
 from clawd.host.mcp import MOST_IN_A_BATCH, VERSIONS
+from clawd.host.tools import built_in
 
 from .conftest import Stage
 from .test_server import BEARER, ask, live
@@ -49,7 +50,7 @@ async def test_a_clients_way_from_its_first_word_to_a_call(stage: Stage) -> None
         assert await post(stage, initialized, MCP_Protocol_Version=VERSIONS[0]) == (202, None)
         assert (await post(stage, request("ping", id="a")))[1] == {"jsonrpc": "2.0", "id": "a", "result": {}}
         listed = (await post(stage, request("tools/list")))[1]["result"]["tools"]
-        assert [each["name"] for each in listed] == ["send_message", "send_file", "ask", "react", "tool_help"]
+        assert [each["name"] for each in listed] == list(built_in())
         assert set(listed[2]["inputSchema"]["properties"]) == {"question", "choices", "note", "expires_hours"}
         text, wrong = said((await post(stage, send("early")))[1])
         assert wrong and "only while a turn is live" in text

@@ -248,9 +248,9 @@ def test_clocks_that_skip_a_day_or_half_an_hour() -> None:
 
 Days = Callable[[date], bool]
 EVERY: Days = lambda _: True  # noqa: E731
-HOURS, MINUTES = frozenset(range(24)), frozenset(range(60))
+HOURS = frozenset(range(24))
 YEAR: list[tuple[str, frozenset[int], frozenset[int], Days]] = [
-    ("*/5 * * * *", MINUTES & frozenset(range(0, 60, 5)), HOURS, EVERY),
+    ("*/20 * * * *", frozenset([0, 20, 40]), HOURS, EVERY),
     ("30 * * * *", frozenset([30]), HOURS, EVERY),
     ("15 2 * * *", frozenset([15]), frozenset([2]), EVERY),
     ("45 1 * * *", frozenset([45]), frozenset([1]), EVERY),
@@ -266,18 +266,19 @@ YEAR: list[tuple[str, frozenset[int], frozenset[int], Days]] = [
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, LORD_HOWE])
 def test_a_year_of_mixed_schedules(zone: str) -> None:
-    """Each minute of the year is looked at by itself: what do clocks show then, have they shown it, what was skipped."""
+    """Each minute of the year is looked at by itself: what clocks show then, have shown before, and have skipped."""
     place, minute = ZoneInfo(zone), timedelta(minutes=1)
     start = instant("2026-01-01")
     shown: list[tuple[datetime, int, date, bool]] = []  # instant, minute of the day, day, whether that was shown before
     changes: dict[datetime, list[datetime]] = {}  # instant of a change, what clocks skip there
     highest = last = (start - minute).astimezone(place).replace(tzinfo=None)
-    for n in range(365 * 1440):
-        wall = (start + n * minute).astimezone(place).replace(tzinfo=None)
-        shown.append((start + n * minute, wall.hour * 60 + wall.minute, wall.date(), wall <= highest))
+    moment = start
+    while moment.year == start.year:
+        wall = moment.astimezone(place).replace(tzinfo=None)
+        shown.append((moment, wall.hour * 60 + wall.minute, wall.date(), wall <= highest))
         if wall - last != minute:
-            changes[start + n * minute] = [last + k * minute for k in range(1, (wall - last) // minute)]
-        highest, last = max(highest, wall), wall
+            changes[moment] = [last + k * minute for k in range(1, (wall - last) // minute)]
+        highest, last, moment = max(highest, wall), wall, moment + minute
     assert len(changes) == 2
 
     for line, minutes, hours, days in YEAR:

@@ -83,6 +83,13 @@ def test_where_others_can_write_nothing_is_believed(home: Home) -> None:
     assert catalogue.of("main") == [] and "chmod go-w" in catalogue.refused("main")[0].errors[0]
     home.skills.chmod(0o755)
     assert names(catalogue.of("main")) == ["a"]
+    home.skills.rename(elsewhere := home.root / "elsewhere")
+    home.skills.symlink_to(elsewhere)
+    assert catalogue.of("main") == [] and "is a link: put" in catalogue.refused("main")[0].errors[0]
+    home.skills.unlink()
+    assert catalogue.of("main") == [] == catalogue.refused("main")
+    home.skills.touch()
+    assert catalogue.of("main") == [] and "it is no folder" in catalogue.refused("main")[0].errors[0]
 
 
 def test_what_an_agent_proposes_is_not_used(home: Home) -> None:

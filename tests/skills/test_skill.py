@@ -218,3 +218,12 @@ def test_how_a_skill_calls_itself(tmp_path: Path) -> None:
     assert called(skill(tmp_path, "foo-main", "name: foo\ndescription: x\n")) == "foo"
     assert called(skill(tmp_path, "x", "name: Foo Bar\n")) is None and called(tmp_path / "none") is None
     assert name_refused("digest-2") is None and name_refused("") is not None
+
+
+def test_the_example_of_the_documentation_is_a_sound_skill(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/skills.md").read_text("utf-8")
+    folder = skill(tmp_path, "bread")
+    (folder / "SKILL.md").write_text(text.partition("```markdown\n")[2].partition("```")[0])
+    found = load(folder, shared=True)
+    assert (found.errors, found.warnings, validate(folder)) == ((), (), [])
+    assert found.allowed_tools == ("read", "bash") and found.triggers == ("sourdough", "bread", "proof*")

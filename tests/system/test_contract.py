@@ -24,9 +24,10 @@ MESSAGE = (
 DELIVERY = "id, turn|null, channel, chat, n, kind, state, platform_id|null, attempts, error|null"
 GROUP = "group, folder, sessions, bindings[], engine, backend, authority, taint"
 APPROVAL = "id, kind, state, person, channel, chat, made, expires, decided|null, result|null, what, group|null"
+SKILL = "name, scope, group|null, description, shadows, proposed, warnings[], errors[], path"
 CONTRACT = {
     "status": "{version, pid, home, uptime_s, ready, groups, turns{queued, running, held}, sandboxes,"
-    " channels[{channel, state}]}",
+    " channels[{channel, state}], webhooks{listen, state, error|null}|null}",
     "doctor": "[{check, level, message, command|null}]",
     "doctor --recover": "[{check, level, message, command|null}]",
     "chat": "{turn, session, group, reply, files[], engine, model|null, backend, attempt, ms,"
@@ -58,6 +59,14 @@ CONTRACT = {
     "approvals list": f"[{{{APPROVAL}}}]",
     "approvals show": f"{{{APPROVAL}, words, effect}}",
     "approvals approve": f"{{{APPROVAL}}}",
+    "skills list": f"[{{{SKILL}}}]",
+    "skills show": f"{{{SKILL}, triggers[], allowed_tools|null, compatibility, license, metadata, sha256|null,"
+    " files[{path, bytes}], body}",
+    "skills check": "{ok, name, errors[], warnings[]}",
+    "skills pending": "[{id, name, group, what, made, expires, path|null}]",
+    "skills new": "{name, scope, group|null, path}",
+    "skills add": "{name, scope, group|null, path, files, bytes, scripts[], kept|null, shadows, warnings[]}",
+    "skills remove": "{name, scope, group|null, kept}",
 }
 MESSAGE_STATES = [
     "received",
@@ -82,8 +91,7 @@ ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
 NOT_YET = """schedule list | schedule add | schedule show X
 schedule run X | schedule pause X | schedule resume X | schedule remove X | schedule history | schedule next daily
-skills list | skills show N | skills check D | skills add P | skills remove N | skills new N | skills pending
-skills approve N | skills reject N | skills history N | skills revert N 1 | memory write | memory read 1
+skills history N | skills revert N 1 | memory write | memory read 1
 memory search milk -k 3 --explain | memory list | memory update 1 | memory delete 1 | memory edit 1
 memory consolidate | memory reflect | memory reindex | memory pending | memory approve 1 | memory reject 1
 memory quarantine | memory trust F | memory why 1 | inject --session S --role user
@@ -210,6 +218,10 @@ LOOKS = {
     "channels test": "channels test telegram",
     "people list": "people list",
     "approvals list": "approvals list",
+    "skills list": "skills list",
+    "skills show": "skills show made --group play",
+    "skills check": "skills check /nowhere",
+    "skills pending": "skills pending",
 }
 Done = subprocess.CompletedProcess[str]
 
@@ -228,6 +240,11 @@ class Life:
         home.json("groups", "set", "play", "model.engine", "scripted")
         home.json("groups", "set", "play", "budget.usd_per_day", "1.5")
         home.json("groups", "add", "stuck")
+        self.skills = {
+            "skills new": home.json("skills", "new", "made"),
+            "skills add": home.json("skills", "add", str(home.root / "skills/made"), "--group", "play"),
+            "skills remove": home.json("skills", "remove", "made"),
+        }
         work = home.root / "groups/stuck/work"
         work.rmdir()
         work.symlink_to("/etc")
@@ -258,12 +275,12 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
         yield Life(make())
 
 
-# a group's work/ is a link; neither is allowed; no token
-CODES = {"doctor": 1, "mounts check": 1, "gateway check": 1, "channels test": 1}
+# a group's work/ is a link; neither is allowed; no token; no folder
+CODES = {"doctor": 1, "mounts check": 1, "gateway check": 1, "channels test": 1, "skills check": 1}
 EMPTY = {
     ("sandbox list", "alone"),
     ("channels list", "alone"),
-    *(("approvals list", way) for way in ("running", "alone")),
+    *((name, way) for name in ("approvals list", "skills pending") for way in ("running", "alone")),
 }
 
 
@@ -327,6 +344,16 @@ def test_people_and_channels_are_in_the_contracts_words(life: Life) -> None:
     assert printed(life.looks["alone"]["people list"]) == [life.granted]
     for row in printed(life.looks["running"]["channels list"]):
         assert row["state"] in CHANNEL_STATES and row["last_inbound"] is not None and moment(row["last_inbound"])
+
+
+def test_skills_are_in_the_contracts_words(life: Life) -> None:
+    for name, value in life.skills.items():
+        check(value, shape(CONTRACT[name]))
+    rows = printed(life.looks["running"]["skills list"])
+    assert [(row["scope"], row["shadows"], row["proposed"]) for row in rows if row["name"] == "made"] == [
+        ("group", False, False)
+    ]
+    assert printed(life.looks["alone"]["skills check"], code=1)["ok"] is False
 
 
 def test_messages_tell_how_each_ended(life: Life) -> None:

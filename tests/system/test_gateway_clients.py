@@ -133,7 +133,7 @@ def packages(at: Path, *names: str) -> None:
 
 @pytest.fixture(scope="module", params=EACH)
 def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
-    """A daemon whose group `main` may use what the clients ask for, and has them in its skills."""
+    """A daemon whose group `main` may use what the clients ask for, and has them in its inbox."""
     engine = request.getfixturevalue("engine") if request.param == "docker" else None
     assert engine is None or isinstance(engine, Engine)
     with outside(engine) as made:
@@ -146,8 +146,8 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         made.json("groups", "add", "main")
         made.grant("main", "forge", *GRANTS)
         made.write("groups/main/inbox/clients.py", PROGRAM.read_text(), 0o644)
-        skills = made.root / "groups/main/skills/packages"
-        packages(skills, "anthropic", "openai", "requests")
+        shown = made.root / "groups/main/inbox/packages"
+        packages(shown, "anthropic", "openai", "requests")
         version = made.inside("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
         assert version == f"{sys.version_info[0]}.{sys.version_info[1]}", (
             f"the sandbox has Python {version}: run the tests with that one, whose packages they show to it"

@@ -88,7 +88,7 @@ def main(own: Ground) -> Iterator[Ground]:
 
 def test_only_work_can_be_written(ground: Ground) -> None:
     for path in ("groups/main/inbox/letter", "groups/main/skills/own/SKILL.md", "skills/common/SKILL.md"):
-        ground.write(path, f"{path}\n", 0o644).parent.chmod(0o755)
+        ground.write(path, f"---\ndescription: d\n---\n{path}\n", 0o644).parent.chmod(0o755)
     tried = ("CLAUDE.md", "user_profile.md", "new", "inbox/new", "inbox/letter", "skills/new", "skills/own/SKILL.md")
     places = " ".join(
         [*(f"/group/{each}" for each in tried), "/new", "/etc/passwd", "/run/clawd/new", "/opt/clawd/new"]
@@ -97,7 +97,7 @@ def test_only_work_can_be_written(ground: Ground) -> None:
         f"for f in {places} /skills/new /skills/common/SKILL.md; do (echo no >>$f) 2>/dev/null && echo wrote $f; done;"
         " for f in /group/CLAUDE.md /group/inbox /skills/common /run/clawd/s; do"
         "  mv $f /tmp/gone 2>/dev/null && echo moved $f; rm -rf $f 2>/dev/null; [ -e $f ] || echo removed $f; done;"
-        " cat /group/inbox/letter /group/skills/own/SKILL.md /skills/common/SKILL.md; echo yes >/group/work/mine"
+        " tail -qn 1 /group/inbox/letter /group/skills/own/SKILL.md /skills/common/SKILL.md; echo yes >/group/work/mine"
     )
     assert said == "groups/main/inbox/letter\ngroups/main/skills/own/SKILL.md\nskills/common/SKILL.md"
     work = ground.root / "groups/main/work"

@@ -131,11 +131,15 @@ def test_a_kill_before_the_answer_and_the_same_once_more(sender: Sender, fault: 
     assert CONTENT.decode() in sender.said()[-1]
 
 
-def test_a_hook_that_is_added_is_listened_for_and_one_that_is_removed_is_not(sender: Sender) -> None:
+def test_an_edit_opens_moves_and_closes_it(sender: Sender) -> None:
     sender.group.config_file.write_text("schema = 1\n")
-    daemon = sender.home.start(HOOK=signing.SECRET)
+    sender.home.start(HOOK=signing.SECRET)
     assert sender.home.json("status")["webhooks"] is None
-    for text, there in ((GROUP, True), ("schema = 1\n", False)):
-        sender.group.config_file.write_text(text)
-        daemon.send_signal(1)
-        until(lambda there=there: bool(sender.home.ask("status")["webhooks"]) is there)  # type: ignore[misc]
+    sender.group.config_file.write_text(GROUP)
+    until(lambda: sender.home.ask("status")["webhooks"])
+    host, _ = sender.at
+    assert host == "127.0.0.1"
+    sender.home.configure(more='[webhooks]\nlisten = "[::1]:0"')
+    until(lambda: sender.home.ask("status")["webhooks"]["listen"].startswith("[::1]:"))
+    sender.group.config_file.write_text("schema = 1\n")
+    until(lambda: sender.home.ask("status")["webhooks"] is None)

@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from clawd.errors import NotFound, SandboxUnavailable, UsageError
@@ -36,8 +35,8 @@ async def test_a_run_from_its_file_to_its_outcome(tmp_path: Path) -> None:
     async with works(tmp_path) as made:
         await made.written("a", DAILY)
         assert made.one() == {
-            "id": "main/a", "group": "main", "expr": "0 9 * * *", "tz": "UTC", "next": "2026-11-30T09:00:00.000000+00:00",
-            "last": None, "enabled": True, "proposed": False, "error": None,
+            "id": "main/a", "group": "main", "expr": "0 9 * * *", "tz": "UTC",
+            "next": "2026-11-30T09:00:00.000000+00:00", "last": None, "enabled": True, "proposed": False, "error": None,
         }  # fmt: skip
         assert made.clockwork.next == NINE and made.wakes() == 0
         await made.at(NINE)
@@ -191,10 +190,8 @@ async def test_a_bad_file_keeps_what_worked_and_disturbs_no_other(tmp_path: Path
         await made.written("new", "cron =")
         await made.clockwork.renew("main")
         said = made.told("telegram:7")
-        assert (
-            len(said) == 3
-            and said[1] == f"The schedule main/a is not taken up; what it said before still holds: {error}"
-        )
+        holds = "what it said before still holds"
+        assert len(said) == 3 and said[1] == f"The schedule main/a is not taken up; {holds}: {error}"
         assert said[2].startswith("The schedule main/new is not taken up: groups/main/schedules/new.toml:2: not TOML")
         assert (made.one("new")["enabled"], made.one("new")["next"]) == (False, None)
         await made.at(NINE)
@@ -352,7 +349,7 @@ async def test_a_check_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
         await made.written("a", "at = 2026-11-30T09:00:00\nprompt = 'p'\ncheck = 'true'")
         made.checks = [SandboxUnavailable("no sandbox")]
         await made.at(NINE)
-        await anyio.lowlevel.checkpoint()
+        await anyio.sleep(0.01)
         assert made.firings() == [("09:00", "due")]
         made.clock.advance(60)
         async with life(made.home, made.ledger, made.clock, (0, b'{"wake": true}')) as again:

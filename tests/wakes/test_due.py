@@ -137,8 +137,8 @@ def test_a_late_run_says_so(now: str, jitter: float, words: str | None) -> None:
 
 def test_jitter_waits_and_never_comes_near_the_next() -> None:
     of = standing(jitter=600.0)
-    looks = {decide(replace(of, since=of.since + n * DAY), at("30T08:00") + n * DAY).look for n in range(50)}
-    waits = {(look - look.replace(hour=9, minute=0, second=0, microsecond=0)).total_seconds() for look in looks if look}
+    after = {decide(replace(of, since=of.since + n * DAY), at("30T08:00") + n * DAY).look for n in range(50)}
+    waits = {(look - look.replace(hour=9, minute=0, second=0, microsecond=0)).total_seconds() for look in after if look}
     assert len(waits) == 50 and min(waits) >= 0 and max(waits) <= 600
     step = decide(of, at("30T08:00"))
     assert step.next == at("30T09:00") and step.look is not None
@@ -146,10 +146,8 @@ def test_jitter_waits_and_never_comes_near_the_next() -> None:
     assert (before.fire, before.look, before.next) == ((), step.look, step.next)
     assert decide(of, step.look).fire == (at("30T09:00"),)
     often = standing("30T09:00", every="20s", jitter=600.0)
-    looks = [
-        decide(replace(often, last_due=at("30T09:00") + timedelta(seconds=20 * n)), at("30T09:00")).look
-        for n in range(9)
-    ]
+    lasts = [at("30T09:00") + timedelta(seconds=20 * n) for n in range(9)]
+    looks = [decide(replace(often, last_due=last), at("30T09:00")).look for last in lasts]
     assert looks == sorted(looks) and len(set(looks)) == 9  # type: ignore[type-var]
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock
+from clawd.config.home import Home
 from clawd.files import Blobs
 from clawd.model import Button, DeliveryKind
 from clawd.turns.desk import Lease
@@ -51,19 +52,27 @@ class Enqueue(Protocol):
 class Change(Protocol):
     """Have something done that outlives the turn, a kind of approval with its effect, in the transaction of the effect
     that asks for it: at once where the turn acts for the owner and nothing from outside has reached it (with `always`
-    not even then), else once the owner said yes. Gives {done} or {waits}, what the agent is told. Raises UsageError
-    where it cannot be, or the owner said no."""
+    not even then), or with `own`, for what takes nothing away but what the turn could have made; else once the owner
+    said yes. Gives {done} or {waits}, what the agent is told. Raises UsageError where it cannot be, or the owner said
+    no."""
 
     def __call__(
-        self, tx: Transaction, kind: str, effect: Mapping[str, Any], what: str, *, always: bool = False
+        self,
+        tx: Transaction,
+        kind: str,
+        effect: Mapping[str, Any],
+        what: str,
+        *,
+        always: bool = False,
+        own: bool = False,
     ) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may use for a turn. `work` is the group's, on the host; `done` is told when an effect is durable;
-    `max_file_bytes` bounds a file that is sent. For whom the turn acts and what it has fallen to is the ledger's to
-    know, in the transaction."""
+    `max_file_bytes` bounds a file that is sent; `zone` is the group's. For whom the turn acts and what it has fallen to
+    is the ledger's to know, in the transaction."""
 
     lease: Lease
     work: Path
@@ -74,6 +83,8 @@ class ToolContext:
     clock: Clock
     done: Callable[[], None]
     max_file_bytes: int = 50 << 20
+    home: Home = Home(Path())  # noqa: RUF009  (it is frozen)
+    zone: str = "UTC"
     skills: TurnSkills | None = None
 
 
@@ -97,10 +108,20 @@ ToolTable = Mapping[str, Tool]
 
 def built_in() -> ToolTable:
     """Every tool that ships."""
-    from clawd.host.tools import ask, react, send_file, send_message, skill_propose, skill_read, tool_help, watch
+    from clawd.host.tools import (
+        ask,
+        react,
+        schedule,
+        send_file,
+        send_message,
+        skill_propose,
+        skill_read,
+        tool_help,
+        watch,
+    )
 
     # mypy cannot see a type attribute in a module
-    table: list[Any] = [send_message, send_file, ask, react, watch, skill_read, skill_propose, tool_help]
+    table: list[Any] = [send_message, send_file, ask, react, schedule, watch, skill_read, skill_propose, tool_help]
     return {tool.NAME: tool for tool in table}
 
 

@@ -10,6 +10,10 @@ sentences:
   sh: COMMAND                  runs a command in work/ (the owner alone)
   send: TEXT                   sends TEXT as a message of its own
   send file: NAME              sends a file of work/
+  remind me in 10 minutes to X    reminds of X then
+  every weekday at 9: X        hears X then, as if somebody had said it
+  schedules                    what is scheduled
+  cancel reminder ID           takes one of them away
   skills · skill NAME          the skills there are; what one of them says
   run NAME WORDS               runs a skill's script
 
@@ -18,7 +22,9 @@ Anything else it does not understand, and says so.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 
 from agent.engines import skilled
 from agent.turn import Answer
@@ -38,6 +44,9 @@ HELP = """I am the offline engine: fixed rules, no language model. I understand:
   sh: COMMAND      I run a command in the sandbox (only for the owner)
   send: TEXT       I send TEXT as a message of its own
   send file: NAME  I send a file of work/
+  remind me in 10 minutes to X, remind me tomorrow at 9 to X
+  every weekday at 9: X        I hear X then, as if you had said it
+  schedules        what is scheduled; cancel reminder ID takes one away
   skills           the skills that I have; skill NAME shows one
   run NAME WORDS   I run a skill's script
   help             this list"""
@@ -45,17 +54,27 @@ UNKNOWN = """I do not understand that. I am the offline engine: rules, no langua
 Say "help" for what I do understand."""
 _GREETINGS = ("hello", "hi", "hey", "good morning", "good afternoon", "good evening", "hallo", "moin")
 _SHOWN = 200
+_REMIND = "Remind me: "  # how the prompt of a reminder begins
+_LATER = re.compile(
+    r"remind me\b|(every|tomorrow|in \S+ (sec|min|hour|day|week)\w*|at \d|on \w+|next \w+)\b.*:\s*\S", re.IGNORECASE
+)
 
 
 def respond(turn: Turn) -> Answer:
     """Every wake gets its answer, in order."""
-    replies = [reply(turn, part) for wake in turn.wakes for part in spoken(wake)]
+    replies = [reminder(wake, part) or reply(turn, part) for wake in turn.wakes for part in spoken(wake)]
     return Answer("\n\n".join(text for text in replies if text) or UNKNOWN, model="offline")
 
 
 def spoken(wake: dict[str, Any]) -> list[dict[str, Any]]:
     """The parts of a wake that somebody typed, none of them blank."""
     return [part for part in wake.get("parts", ()) if part.get("kind") == "typed" and part.get("text", "").strip()]
+
+
+def reminder(wake: dict[str, Any], part: dict[str, Any]) -> str:
+    """What a schedule reminds of; empty for anything else."""
+    is_one = wake.get("kind") == "schedule" and part["text"].startswith(_REMIND)
+    return "Reminder: " + part["text"][len(_REMIND) :].strip() if is_one else ""
 
 
 def may_run_commands(turn: Turn, part: dict[str, Any]) -> bool:
@@ -104,7 +123,41 @@ def reply(turn: Turn, part: dict[str, Any]) -> str:
         return answer
     if text[:4].casefold() in ("say ", "say:") and text[4:].strip():
         return text[4:].strip()
+    if words in ("schedules", "list schedules", "reminders"):
+        return schedules(turn)
+    cancel = re.fullmatch(r"cancel (?:reminder|schedule) (\S+?)[.!]?", text, re.IGNORECASE)
+    if cancel:
+        told = asked(turn, {"action": "remove", "id": cancel[1]})
+        return told if isinstance(told, str) else told.get("waits") or f"{cancel[1]} is cancelled."
+    if _LATER.match(text):
+        return scheduled(turn, text)
     return UNKNOWN
+
+
+def asked(turn: Turn, arguments: dict[str, Any]) -> Any:
+    """What the daemon's tool gives, or its refusal as a sentence."""
+    result = turn.round("", [("schedule", arguments)])[0]
+    return result[1:-1] if result.startswith("[") else json.loads(result)
+
+
+def scheduled(turn: Turn, text: str) -> str:
+    told = asked(turn, {"when": text})
+    if isinstance(told, str):
+        return told
+    said = f"{told['id']}: {told['understood']}. Next: {', '.join(told['next'])}."
+    ends = f" It ends on {told['until']}." if "until" in told else ""
+    return said + ends + (f" It waits: {told['waits']}." if "waits" in told else "")
+
+
+def schedules(turn: Turn) -> str:
+    told = asked(turn, {"action": "list"})
+    if isinstance(told, str):
+        return told
+    lines = []
+    for each in told["schedules"]:
+        state = "proposed" if each.get("proposed") else each.get("next") or each.get("error") or "paused"
+        lines.append(f"{each['id']}: {each['when']} ({state})")
+    return "\n".join(lines) or 'There are no schedules. "remind me in 10 minutes to stretch" makes one.'
 
 
 def keep_note(turn: Turn, text: str) -> str:

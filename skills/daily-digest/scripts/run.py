@@ -21,7 +21,7 @@ def documents():
             if name.endswith(".md") and os.path.isfile(path) and not os.path.islink(path) and len(found) < MOST_FILES:
                 with open(path, encoding="utf-8", errors="replace") as file:
                     found.append((path, os.path.getmtime(path), file.read(MOST_BYTES).splitlines()))
-    return found
+    return sorted(found)
 
 
 def section(title, lines):

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from functools import partial
 
-sys.path.insert(0, "/group/skills/packages")
+sys.path.insert(0, "/group/inbox/packages")
 SAID = {}
 ANTHROPIC, OPENAI, FORGE = (os.environ.get(f"{name}_BASE_URL", "") for name in ("ANTHROPIC", "OPENAI", "FORGE"))
 
