@@ -61,6 +61,9 @@ class _Renewal:
     sentences: list[str] = field(default_factory=list)
     again: set[Place] = field(default_factory=set)
 
+    def knows(self, directory: str) -> bool:
+        return any(directory in sight.directories for sight in self.sights)
+
 
 class Watcher:
     """`told` is given a sentence for the owner."""
@@ -245,7 +248,8 @@ class Watcher:
         began = anyio.current_time()
         done = await to_thread.run_sync(self._renewed, places, gone, anew, limiter=self._threads)
         now = anyio.current_time()
-        self._rest_until = now + RENEW_SHARE * (now - began)
+        if self._sights:  # the first one is not to keep others waiting
+            self._rest_until = now + RENEW_SHARE * (now - began)
         self._take(done.sights, tasks)
         for sentence in done.sentences:
             self._told(sentence)
@@ -274,7 +278,7 @@ class Watcher:
             for root, relative in places:
                 if not (again and root.limited):
                     try:
-                        found[root] |= root.directories(relative, far)
+                        found[root] |= root.directories(relative, far, done.knows)
                     except Unseen as error:
                         self._give_up(root, str(error), done)
             if not self._named(found, done):
@@ -288,22 +292,18 @@ class Watcher:
         return done
 
     def _named(self, found: Mapping[Root, Set[str]], done: _Renewal) -> bool:
-        """Have the sights show all that was found; gives whether any of it is new. Where the system gives no more
-        watches, the largest root goes without."""
-        while (
-            new := set[str]()
-            .union(*(each for root, each in found.items() if not root.limited))
-            .difference(*(sight.directories for sight in done.sights))
-        ):
+        """Have the sights show what was found; gives whether that is anything. Where the system gives no more watches,
+        the largest root goes without."""
+        while new := set[str]().union(*(each for root, each in found.items() if not root.limited)):
             base, young = ([sight.directories for sight in done.sights] + [set(), set()])[:2]
             try:
                 if together(len(base), len(young), len(new)):
-                    done.sights = [Sight(base | young | new)]
+                    done.sights = [Sight(new | base | young)]
                 else:
-                    done.sights = [done.sights[0], Sight(young | new)]
+                    done.sights = [done.sights[0], Sight(new | young)]
                 return True
             except Unwatchable as error:
-                largest = max((root for root in found if not root.limited), key=lambda root: len(found[root] & new))
+                largest = max((root for root in found if not root.limited), key=lambda root: len(found[root]))
                 self._give_up(largest, str(error), done)
         return False
 
