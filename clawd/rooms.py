@@ -292,6 +292,7 @@ class Rooms:
             tasks,
             self.watcher,
             judge=self.mounts.check,
+            commands=self.executor.commands,
             base=self.bindings.base,
             wake=self.dispatcher.wake,
             deliver=self.outbox.wake,
@@ -354,11 +355,6 @@ class Rooms:
 
     # ── what the rooms ask of each other ──
 
-    def _reloaded(self, changes: Sequence[str]) -> None:
-        self.channels.renew(changes)
-        if any(change.startswith("claw.timezone:") for change in changes):
-            self.clockwork.look()
-
     def _host_tools(self, channel: str) -> list[dict[str, Any]]:
         from clawd.host.tools import declarations
 
@@ -405,10 +401,9 @@ class Rooms:
         """`sandbox exec`: a command beside the group's runner, on the caller's own streams."""
         group = str(params.get("group") or "main")
         await self.operations.group(group)
-        with self.files.command(group):
-            return await self.executor.execute(
-                group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
-            )
+        return await self.executor.execute(
+            group, list(params["argv"]), dict(params.get("environment") or {}), descriptors
+        )
 
     def _chosen(self, group: str) -> frozenset[str]:
         """Services that live turns of the group reach a model of their own choice through."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import Any
 
 from clawd.context.fence import json_line
@@ -20,7 +19,7 @@ from clawd.trust import Origin, at_least
 
 MOST = 16 << 10  # bytes of the part
 _MOST_FITTING = 3
-_MOST_WORDS = 2_000  # of a message that are looked at
+_MOST_LETTERS = 4_000  # of a message that are looked at: it is the event loop that looks
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 
@@ -80,22 +79,23 @@ def _text(lines: Iterable[Mapping[str, Any]]) -> str:
 
 def noted(wake: dict[str, Any], skills: Listed) -> dict[str, Any]:
     """A wake with a word of ours on which skills fit what was typed, if any does."""
-    typed = (piece["text"] for piece in wake["parts"] if piece["kind"] == "typed")
-    words = list(chain.from_iterable(_WORD.findall(text.casefold()) for text in typed))[:_MOST_WORDS]
-    names = [each.skill.name for each in skills.told if any(fits(trigger, words) for trigger in each.skill.triggers)]
+    typed = "\n".join(piece["text"] for piece in wake["parts"] if piece["kind"] == "typed")
+    text = typed[:_MOST_LETTERS].casefold()
+    words = _WORD.findall(text)
+    names = [each.skill.name for each in skills.told if any(fits(it, text, words) for it in each.skill.triggers)]
     if not names:
         return wake
     named = " and ".join(f'"{name}"' for name in names[:_MOST_FITTING])
-    text = f"The skill {named} fits this; read it first." if len(names) == 1 else f"The skills {named} may fit this."
-    return {**wake, "parts": [*wake["parts"], asdict(Piece("quoted", Origin.SYSTEM, text, "clawd"))]}
+    note = f"The skill {named} fits this; read it first." if len(names) == 1 else f"The skills {named} may fit this."
+    return {**wake, "parts": [*wake["parts"], asdict(Piece("quoted", Origin.SYSTEM, note, "clawd"))]}
 
 
-def fits(trigger: str, words: list[str]) -> bool:
-    """Whether a trigger, words with `*` in them for any letters, stands among these words, one after another; `*` alone
-    is any one word."""
+def fits(trigger: str, text: str, words: list[str]) -> bool:
+    """Whether a trigger, words with `*` in them for any letters, stands among the words of a text, one after another;
+    `*` alone is any one word."""
     patterns = trigger.casefold().split()
-    if not patterns:
-        return False
+    if not patterns or not all(piece in text for piece in trigger.casefold().replace("*", " ").split()):
+        return False  # nearly always: before each word is compared
     ends = range(len(words) - len(patterns) + 1)
     return any(all(_fits(pattern, words[at + n]) for n, pattern in enumerate(patterns)) for at in ends)
 

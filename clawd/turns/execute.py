@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import anyio
 
-from clawd.clock import Clock
+from clawd.clock import Clock, rfc3339
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
 from clawd.model import Authority
@@ -19,6 +19,8 @@ from clawd.trust import Role, lowest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.road import new_token, token_hash
 from clawd.turns.run import Command, Run
+
+_REMEMBERED = 20  # commands of a group
 
 
 class Executor:
@@ -28,6 +30,11 @@ class Executor:
         self, dispatcher: Dispatcher, ledger: Ledger, clock: Clock, environment: Callable[[str], dict[str, str]]
     ) -> None:
         self._dispatcher, self._ledger, self._clock, self._environment = dispatcher, ledger, clock, environment
+        self._commands: dict[str, list[tuple[str, str | None]]] = {}
+
+    def commands(self, group: str) -> Sequence[tuple[str, str | None]]:
+        """When the group's last commands began and ended; None: one runs. In any thread."""
+        return tuple(self._commands.get(group, ()))
 
     async def output(
         self, group: str, argv: Sequence[str], *, role: Role, seconds: float, most_bytes: int
@@ -83,6 +90,8 @@ class Executor:
         run, token = await self._run(group), new_token()
         assert run.sandbox is not None
         run.exec_count += 1
+        known, began = self._commands.setdefault(group, []), rfc3339(self._clock.now())
+        known.append((began, None))
         try:
             await self._dispatcher.runs.trust(run)
             if wrong := (*run.left_out, *run.untrusted):
@@ -99,6 +108,8 @@ class Executor:
         finally:
             run.commands.pop(token_hash(token), None)
             run.exec_count -= 1
+            known[known.index((began, None))] = began, rfc3339(self._clock.now())
+            known[:] = [each for n, each in enumerate(known) if each[1] is None or n >= len(known) - _REMEMBERED]
             run.last_worked = self._clock.monotonic()
             run.look_again()
             self._dispatcher.reconsider()

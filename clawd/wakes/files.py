@@ -6,9 +6,7 @@ for the table's name in their file.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -30,10 +28,7 @@ from clawd.wakes.folders import Judge
 from clawd.wakes.settling import rule_id
 from clawd.wakes.watching import Watching
 
-log = logging.getLogger(__name__)
-
 _TABLE, _CONFIG_BYTES = b"watch", 1 << 20
-_COMMANDS = 20  # of a group, the last ones
 
 
 class Watches(Protocol):
@@ -53,8 +48,9 @@ class Watches(Protocol):
 
 
 class Files:
-    """`base` gives the plain id of a group's own conversation, `judge` decides about a mount of a group's, `wake` has a
-    group's turns claimed, `deliver` a chat's messages sent."""
+    """`base` gives the plain id of a group's own conversation, `judge` decides about a mount of a group's,
+    `commands` says when commands beside its runner began and ended, `wake` has its turns claimed, `deliver` a chat's
+    messages sent."""
 
     def __init__(
         self,
@@ -66,17 +62,17 @@ class Files:
         watcher: Watches,
         *,
         judge: Judge,
+        commands: Callable[[str], Sequence[tuple[str, str | None]]],
         base: Callable[[str], Awaitable[str]],
         wake: Callable[[str], None],
         deliver: Callable[[Address], None],
         limits: Callable[[str], ChannelLimits],
     ) -> None:
         self.home, self.ledger, self.clock, self.watcher = home, ledger, clock, watcher
-        self.judge, self.base, self.wake = judge, base, wake
+        self.judge, self.commands, self.base, self.wake = judge, commands, base, wake
         self._config, self._tasks, self._deliver, self._limits = config, tasks, deliver, limits
         self._rules: dict[str, dict[str, Watching]] = {}
         self._one = KeyedLocks()
-        self._commands: dict[str, list[tuple[str, str | None]]] = {}
 
     async def start(self) -> None:
         """Take up the rules of all groups, and forget those that are gone."""
@@ -125,23 +121,6 @@ class Files:
 
     def mounts(self, group: str) -> Sequence[Mount]:
         return self._config.mounts(group)
-
-    @contextmanager
-    def command(self, group: str) -> Iterator[None]:
-        """While a command of the owner's runs in the group's sandbox: what it changes there is the group's own."""
-        began = rfc3339(self.clock.now())
-        known = self._commands.setdefault(group, [])
-        known.append((began, None))
-        try:
-            yield
-        finally:
-            known.remove((began, None))
-            known.append((began, rfc3339(self.clock.now())))
-            del known[: -max(_COMMANDS, sum(end is None for _, end in known))]
-
-    def commands(self, group: str) -> Sequence[tuple[str, str | None]]:
-        """When commands began and ended, as `seen.turns`. In any thread."""
-        return tuple(self._commands.get(group, ()))
 
     def address(self, group: str) -> Address:
         """Where a group is answered that nobody asked from."""

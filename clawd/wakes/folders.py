@@ -40,6 +40,11 @@ class Root:
     def path(self) -> Path:
         return self.base / self.beneath
 
+    @property
+    def inner(self) -> bytes:
+        """What the paths of its files begin with."""
+        return os.fsencode(self.key) + b"/"
+
     def open(self) -> int:
         """A descriptor; the caller closes it. Raises UnsafePath, OSError."""
         base = os.open(self.base, _DIRECTORY)

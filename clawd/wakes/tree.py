@@ -97,6 +97,17 @@ class Look:
         self.count = 0
         self.full = self.deep = False
 
+    @property
+    def beyond(self) -> str:
+        """What there is more of than is looked at, in words."""
+        full = f"{self._most:,} files" if self.full else ""
+        return " and ".join(filter(None, [full, f"{DEEPEST} levels of folders" if self.deep else ""]))
+
+    def pieces(self, paths: Iterable[str]) -> Generator[Piece, None, None]:
+        """What there is at each of these paths."""
+        for path in paths:
+            yield from self.at(path)
+
     def at(self, relative: str) -> Iterator[Piece]:
         """What there is at a path and beneath it; "" is everything."""
         key = b"%s/%s" % (self._key, os.fsencode(relative)) if relative else self._key

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from clawd import faults
 from clawd.clock import moment_of, rfc3339
 from clawd.config.group import Watch
 from clawd.errors import ClawdError, UnsafePath
-from clawd.files import DEEPEST
 from clawd.ledger import authored, groups, seen, wakes
 from clawd.ledger.db import Transaction
 from clawd.ledger.groups import UID_BASE
@@ -86,8 +85,9 @@ class Watching:
                 self._news = anyio.Event()
                 try:
                     pause = await self._pass()
-                except (ClawdError, OSError) as error:
-                    log.error("what %s watches cannot be looked at: %s", self.group, error)
+                except Exception as error:
+                    about = None if isinstance(error, ClawdError | OSError) else error  # a defect
+                    log.error("what %s watches cannot be looked at: %s", self.group, error, exc_info=about)
                     self._dirty, pause = {key: {""} for key in self._roots}, CHECK_S
                     self._changed()
                 with anyio.move_on_after(pause):
@@ -198,9 +198,9 @@ class Watching:
                 self._changed()
             if "" in paths:
                 self._met.add(key)
-                await self._is(key, _beyond(look, key), device=device)
-            elif look.full or look.deep:
-                await self._is(key, _beyond(look, key))
+                await self._is(key, _beyond(key, look.beyond), device=device)
+            elif look.beyond:
+                await self._is(key, _beyond(key, look.beyond))
         finally:
             os.close(top)
 
@@ -216,7 +216,7 @@ class Watching:
         """Whether anything differs that did not when it was looked at last. The first look at all is no news."""
         own = await self._ledger.do(partial(self._own, root=root))
         differs, first, met = 0, "device" not in self._state.get(root.key, {}), root.key in self._met
-        with closing(_pieces(look, sorted(paths))) as pieces:
+        with closing(look.pieces(sorted(paths))) as pieces:
             while (piece := await to_thread.run_sync(next, pieces, None)) is not None:
                 read = await self._digests(look, piece) if first else None
                 low: bytes | None = piece.low
@@ -227,7 +227,7 @@ class Watching:
         return differs > 0
 
     async def _digests(self, look: Look, piece: Piece) -> dict[bytes, bytes | None]:
-        left, read = list(piece.found.items()), dict[bytes, bytes | None]()
+        left, read = [*piece.found.items()], dict[bytes, bytes | None]()
         while left and not self._ending:
             some = await to_thread.run_sync(look.read, left, _READ_AT_ONCE)
             read, left = read | some, left[len(some) :]
@@ -303,14 +303,14 @@ class Watching:
         now, tops = self._clock.monotonic(), dict[str, int | None]()
         try:
             for row in rows:
-                root = next((each for each in self._roots.values() if row.path.startswith(_inner(each))), None)
+                root = next((each for each in self._roots.values() if row.path.startswith(each.inner)), None)
                 top = self._opened(root, tops) if root is not None else None
                 if root is None or top is None:
                     results.append(("closed", None, None))
                 elif row.at > now - STILL_S:
                     results.append(("moves", row.now, None))
                 else:
-                    stat, sha256 = tree.read(top, os.fsdecode(row.path.removeprefix(_inner(root))), row.now)
+                    stat, sha256 = tree.read(top, os.fsdecode(row.path.removeprefix(root.inner)), row.now)
                     size += stat.size if stat and sha256 else 0
                     results.append(("still" if stat == row.now else "moves", stat, sha256))
                 if size > _READ_AT_ONCE:
@@ -348,8 +348,7 @@ class Watching:
         left, woken, said = await self._ledger.do(partial(self._tell_in, base=base))
         if woken is not None:
             faults.passing("watch-told")
-            about = {"group": self.group, "wake": woken.wake, "turn": woken.turn}
-            log.info("changed files wake a group", extra=about)
+            log.info("changed files wake %s", self.group, extra={"wake": woken.wake, "turn": woken.turn})
             self._room.wake(self.group)
         if said:
             self._room.said(self.group)
@@ -380,13 +379,11 @@ class Watching:
 
     def _acts(self, tx: Transaction) -> tuple[Authority, Origin]:
         """For whom it wakes, at the trust of the folders that changed, and whose words its prompt is."""
-        by, origin = authored.of_agent(tx, "watch", self.group, _digest(self.watch)), Origin.OWNER
-        trust = 1.0
-        if by is not None:
-            origin, trust = Origin.AGENT, TRUST[Origin.AGENT]
-        acts = by or authored.OWNER
+        by = authored.of_agent(tx, "watch", self.group, _digest(self.watch))
+        acts, origin = by or authored.OWNER, Origin.AGENT if by else Origin.OWNER
+        trust = TRUST[origin]
         for root in self._roots.values():
-            if seen.is_waiting(tx, self.rule, _inner(root), os.fsencode(root.key) + b"0"):
+            if seen.is_waiting(tx, self.rule, root.inner, os.fsencode(root.key) + b"0"):
                 own = groups.get(tx, self.group).authority.taint
                 trust = min(trust, own if root.trust is None else root.trust)
         return Authority(acts.role, min(acts.taint, trust)), origin
@@ -399,22 +396,9 @@ _RESTS = (
 )
 
 
-def _digest(watch: Watch) -> str:
-    return authored.digest(watch.model_dump(mode="json"))
-
-
-def _inner(root: Root) -> bytes:
-    return os.fsencode(root.key) + b"/"
-
-
-def _beyond(look: Look, key: str) -> str:
-    """What of a folder is not watched, in a sentence."""
-    full = f"{tree.MOST_FILES:,} files" if look.full else ""
-    deep = f"{DEEPEST} levels of folders" if look.deep else ""
-    more = " and ".join(filter(None, [full, deep]))
+def _beyond(key: str, more: str) -> str:
     return f"The watched folder {key} has more than {more}: what is beyond is not watched." if more else ""
 
 
-def _pieces(look: Look, paths: Sequence[str]) -> Generator[Piece, None, None]:
-    for path in paths:
-        yield from look.at(path)
+def _digest(watch: Watch) -> str:
+    return authored.digest(watch.model_dump(mode="json"))

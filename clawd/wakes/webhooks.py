@@ -103,13 +103,17 @@ class Webhooks:
 
     async def run(self) -> None:
         """Listen where it is wanted, for ever."""
-        await self._sweep()
-        failures = 0
+        swept, failures = False, 0
         while not self._closed:
             self._looked = anyio.Event()
-            wanted = await to_thread.run_sync(self._where)
-            if wanted != self._wanted or self._at is None:
-                failures = failures + 1 if not await self._move(wanted) else 0
+            try:
+                swept = swept or await self._sweep()
+                wanted = await to_thread.run_sync(self._where)
+                if wanted != self._wanted or self._at is None:
+                    failures = failures + 1 if not await self._move(wanted) else 0
+            except Exception:  # a defect: what is listened for stays
+                log.exception("webhooks were not looked at")
+                failures += 1
             with anyio.move_on_after(backoff(failures, random.random()) if failures else math.inf):
                 await self._looked.wait()
 
@@ -277,13 +281,14 @@ class Webhooks:
             _settle(inbox, file, False)
             raise
 
-    async def _sweep(self) -> None:
+    async def _sweep(self) -> bool:
         """What an earlier life put into an inbox: kept if it was committed, else removed. Its sender sends it again."""
         known = await self._ledger.insist(hooks.groups)
         marked = await to_thread.run_sync(self._marked, known)
         for group, file in marked:
             kept = await self._ledger.insist(lambda tx, group=group, file=file: hooks.has_file(tx, group, file))  # type: ignore[misc]
             await to_thread.run_sync(_settle, self._home.group(group).inbox, file, kept)
+        return True
 
     def _marked(self, known: set[str]) -> list[tuple[str, str]]:
         """(group, file) of each marked file, of groups that something came to or that have hooks."""

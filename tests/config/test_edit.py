@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.config.edit import change, set_value
+from clawd.config.edit import change, remove, set_value
 from clawd.config.load import parse_group
 from clawd.errors import ConfigError, UsageError
 
@@ -98,3 +98,28 @@ def test_a_list_grows_with_its_comments_kept(file: Path) -> None:
     with pytest.raises(ConfigError):
         change(file, {}, {"bindings": ["nonsense"]})
     assert "nonsense" not in file.read_text()
+
+
+WATCH = {"paths": ["inbox"], "prompt": 'see\nit "q"'}
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        (TEXT, TEXT),
+        (TEXT.rstrip(), TEXT),
+        ('[[watch]]\npaths = ["work"]  # keep\n\n# a comment\n[model]\neffort = "low"\n', None),
+        ('[[watch]]\npaths = ["a"]\n[model]\neffort = "low"\n', None),
+        ('watch = [{paths = ["work"]}]\n', None),
+        ("watch = []\n", ""),
+    ],
+)
+def test_tables_are_added_to_a_list_and_taken_out_again(file: Path, before: str, after: str | None) -> None:
+    file.write_text(before)
+    count = len(parse_group(before).watch)
+    change(file, {}, {"watch": [WATCH]})
+    assert [each.prompt for each in parse_group(file.read_text()).watch][count:] == [WATCH["prompt"]]
+    if "watch =" not in before:
+        assert file.read_text().startswith(f"{before.rstrip()}\n\n[[watch]]\n")
+    remove(file, "watch", lambda item: item.get("prompt") == WATCH["prompt"])
+    assert file.read_text() == (before if after is None else after)

@@ -107,4 +107,5 @@ def test_triggers_are_words(version: Version, trigger: str, text: str, does: boo
 
 
 def test_a_trigger_of_many_stars_takes_no_time() -> None:
-    assert not fits("*a" * 50 + "b", ["a" * 10_000] * 100)
+    words = ["a" * 10_000] * 100
+    assert not fits("*a" * 50 + "*b*", " ".join([*words, "b"]), words)

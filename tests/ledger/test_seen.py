@@ -89,7 +89,7 @@ class Rows(RuleBasedStateMachine):
         events = self.ledger.tx(told)
         now = {path: content for path, (_, content) in self.tree.items()}
         differ = {path for path in now.keys() | self.known.keys() if now.get(path) != self.known.get(path)}
-        assert {path for path in events} <= differ, "what is as it was told is no news"
+        assert set(events) <= differ, "what is as it was told is no news"
         assert events.keys() >= differ & self.foreign, "nothing of others' is lost"
         for path, event in events.items():
             expected = "added" if path not in self.known else "deleted" if path not in now else "modified"

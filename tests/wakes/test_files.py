@@ -59,6 +59,7 @@ class World:
         self.mounts = Mounts(self.home, environment, root / "run", self.config.mounts, lambda: sorted(self.names))
         self.names: set[str] = set()
         self.woken: list[str] = []
+        self.commands: dict[str, list[tuple[str, str | None]]] = {}
         self.files: Files
 
     def allow(self, *paths: Path, trust: str = "owner") -> None:
@@ -78,6 +79,7 @@ class World:
                 Tasks(group),
                 watcher,
                 judge=self.mounts.check,
+                commands=lambda group: self.commands.get(group, ()),
                 base=Bindings(self.home, self.config, self.ledger, self.woken.append).base,
                 wake=self.woken.append,
                 deliver=lambda to: None,
@@ -180,7 +182,7 @@ async def editors(world: World) -> None:
         (work / name).write_text("before")
     await world.group("editors")
     _vim(work, "vim", b"by vim")
-    with open(work / "code", "r+") as file:  # as VS Code does
+    with (work / "code").open("r+") as file:  # as VS Code does
         file.truncate(0)
         file.write("by code")
         file.flush()
@@ -287,7 +289,8 @@ async def globs(world: World) -> None:
     while found != expected:
         found = set().union(*map(listed, await world.until(lambda: world.wakes("globs"))))
         await anyio.sleep(0.05)
-    assert {row["trust"] for row in world.wakes("globs")} == {0.2}, "what comes from outside is no more than that"
+    for wake in world.wakes("globs"):  # what comes from outside is no more than that
+        assert wake["trust"] == (0.2 if "inbox/a/e.txt" in listed(wake) else 1.0)
 
 
 # ── when it is told ──
@@ -298,7 +301,7 @@ async def a_copy(world: World) -> None:
     """What is being written waits until it stands still; the rest does not wait for it."""
     work = (await world.group("copy", RULE + EVENTS)) / "work"
     (work / "quick").write_text("x")
-    with open(work / "big", "wb", buffering=0) as file:
+    with (work / "big").open("wb", buffering=0) as file:
         for _ in range(16):
             file.write(b"x" * 100_000)
             await anyio.sleep(0.25)
@@ -312,7 +315,7 @@ async def a_copy(world: World) -> None:
 async def large_files(world: World) -> None:
     """One over 50 MB is known by its size and time."""
     work = (await world.group("large")) / "work"
-    with open(work / "large", "wb") as file:
+    with (work / "large").open("wb") as file:
         file.truncate(51 << 20)
     assert await world.told("large") == {"work/large": "added"}
     assert world.rows("SELECT sha256 FROM seen WHERE grp = 'large'") == [{"sha256": None}]
@@ -531,9 +534,10 @@ async def own_writes(world: World) -> None:
         write("agent", "1")
         (work / "person").write_text("2")
         await anyio.sleep(1)
-    with world.files.command("own"):
-        write("command", "1")
+    world.commands["own"] = [(now(), None)]
+    write("command", "1")
     await world.until(lambda: len(world.rows("SELECT 1 FROM seen WHERE grp = 'own'")) == 3)
+    world.commands.clear()
     if root:  # its owner shows that it was not the agent
         with working(world, "own"):
             (work / "by hand").write_text("1")
@@ -563,7 +567,7 @@ async def authority(world: World) -> None:
     typed = {each["origin"]: json.loads(each["text"])[0] for each in found}
     assert typed["agent"]["origin"] == "agent" and typed["agent"]["text"] == "sh: id"
     assert typed["owner"]["origin"] == "owner"
-    assert world.woken.count("whose") == 2
+    await world.until(lambda: world.woken.count("whose") == 2)
 
 
 # ── lives ──

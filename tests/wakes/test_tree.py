@@ -32,6 +32,11 @@ def found(root: Path, *beneath: str, globs: tuple[str, ...] = ("*",), most: int 
     return sizes
 
 
+def stat_of(path: Path) -> Stat:
+    status = path.stat()
+    return Stat(status.st_size, status.st_mtime_ns, status.st_ino)
+
+
 def test_what_counts_is_a_plain_file_with_any_name(tmp_path: Path) -> None:
     names = [b"a\nb", b"\xff\xfe", b"n" * 255, b"doc", b"doc.md", b"doc!", b" "]
     for name in names:
@@ -127,15 +132,15 @@ def test_globs(glob: str, fit: list[str], unfit: list[str]) -> None:
 
 def test_reading_a_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("hello")
-    with open(tmp_path / "big", "wb") as big:
+    with (tmp_path / "big").open("wb") as big:
         big.truncate(tree.READ_BYTES + 1)
     top = os.open(tmp_path, os.O_RDONLY)
-    now = Stat(*((status := os.stat(tmp_path / "a")).st_size, status.st_mtime_ns, status.st_ino))
+    now = stat_of(tmp_path / "a")
     assert tree.read(top, "a", now)[0] == now
     assert tree.read(top, "a", now)[1].hex().startswith("2cf24dba5fb0a30e")  # type: ignore[union-attr]
     other = now._replace(size=4)
     assert tree.read(top, "a", other) == (now, None), "it is not read while it moves"
-    big = Stat(*((status := os.stat(tmp_path / "big")).st_size, status.st_mtime_ns, status.st_ino))
+    big = stat_of(tmp_path / "big")
     assert tree.read(top, "big", big) == (big, None)
     os.close(top)
 

@@ -18,21 +18,21 @@ async def main(root: Path) -> None:
     for each in (data, kept):
         each.mkdir(parents=True)
 
-    def mount(*words: str) -> None:
-        subprocess.run(["mount", *words], check=True, timeout=10)
+    def do(*words: str) -> None:
+        subprocess.run(words, check=True, timeout=10)
 
-    mount("-t", "tmpfs", "none", str(kept))
+    do("mount", "-t", "tmpfs", "none", str(kept))
     for n in range(30):
         (kept / f"f{n}").write_text("x")
-    mount("--bind", str(kept), str(data))
+    do("mount", "--bind", str(kept), str(data))
     async with world.life():
         await world.group("main", RULE.replace('"work"', '"work/data"') + EVENTS)
         await world.settled("main")
-        subprocess.run(["umount", str(data)], check=True, timeout=10)
+        do("umount", str(data))
         await world.until(lambda: world.notices("main"))
         assert "is not there, for its disk is not" in world.notices("main")[0], world.notices("main")
         (kept / "f1").write_text("other")
-        mount("--bind", str(kept), str(data))
+        do("mount", "--bind", str(kept), str(data))
         assert await world.told("main") == {"work/data/f1": "modified"}
         assert len(world.notices("main")) == 1
     world.ledger.close()
