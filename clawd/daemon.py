@@ -136,7 +136,6 @@ class Daemon(Rooms):
             self.edits.open(self.watcher)
             self.tasks.start_soon(self.watcher.run, name="watcher")
             self.tasks.start_soon(self.edits.run, name="edits")
-            self.tasks.start_soon(self.watcher.run, name="watcher")
             self.tasks.start_soon(self.webhooks.run, name="webhooks")
             self.tasks.start_soon(self.files.start, name="watches")
             await ending.until_ended(self.ledger, until_closed, endings, self.dispatcher.spending.tick)
