@@ -12,6 +12,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -272,7 +273,9 @@ class Watcher:
         gone = {*gone, *(root.path for root, at in places if not at and root.identity != identity(root.path))}
         for sight in done.sights if gone else ():
             sight.directories = {each for each in sight.directories if not lies_in(each, gone)}
-        far = far_devices(Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape"))
+        far: Mapping[int, str] = {}
+        with suppress(OSError):
+            far = far_devices(Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape"))
         for again in range(ROUNDS):
             found: dict[Root, set[str]] = defaultdict(set)
             for root, relative in places:
