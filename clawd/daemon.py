@@ -110,6 +110,7 @@ class Daemon(Rooms):
             self.tasks.start_soon(self.live.run, name="live turns")
             await self.intake.carry_out_open()
             await self.books.open()
+            await self.dispatcher.runs.skills.recover()
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
