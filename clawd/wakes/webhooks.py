@@ -29,7 +29,7 @@ from clawd.clock import Clock, backoff, rfc3339
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
 from clawd.errors import ClawdError, ConfigError
-from clawd.files import open_beneath, plain, sync_directory, walk_beneath
+from clawd.files import open_beneath, sync_directory, walk_beneath
 from clawd.ids import is_group_name, new_id
 from clawd.ledger import hooks
 from clawd.ledger.db import Ledger
@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 INSIDE = "/group/inbox"
 EXCERPT = 2000  # characters of a body that are shown; the file has all of it
 PATIENCE_S = 20.0  # for what is durable to be so
-_TABLE, _CONFIG_BYTES = b"webhook", 1 << 20
 _MARK = "."  # before the name of a file whose commit is not known yet
 _UNASKED = "Something came to this webhook. See what it is about, and tell what matters."
 _HELP = {
@@ -139,8 +138,7 @@ class Webhooks:
 
     def _names_hook(self, folder: str) -> bool:
         try:
-            with open(self._home.group(folder).config_file, "rb", opener=plain) as file:
-                return _TABLE in file.read(_CONFIG_BYTES)
+            return self._home.group(folder).says(b"webhook")
         except OSError:
             return False
 
