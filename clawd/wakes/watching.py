@@ -28,7 +28,7 @@ from clawd.ledger.db import Transaction
 from clawd.ledger.groups import UID_BASE
 from clawd.ledger.seen import Known, Stat
 from clawd.model import Authority
-from clawd.trust import TRUST, Origin
+from clawd.trust import Origin
 from clawd.wakes import tree
 from clawd.wakes.folders import Root, roots
 from clawd.wakes.settling import AFTER_TURN_S, COARSE_S, HOUR_S, LISTED, STILL_S, Own, due, parts, wait
@@ -376,14 +376,13 @@ class Watching:
 
     def _acts(self, tx: Transaction) -> tuple[Authority, Origin]:
         """For whom it wakes, at the trust of the folders that changed, and whose words its prompt is."""
-        by = authored.of_agent(tx, "watch", self.group, _digest(self.watch))
-        acts, origin = by or authored.OWNER, Origin.AGENT if by else Origin.OWNER
-        trust = TRUST[origin]
+        acts, origin = authored.voice(tx, "watch", self.group, _digest(self.watch))
+        trust = acts.taint
         for root in self._roots.values():
             if seen.is_waiting(tx, self.rule, root.inner, os.fsencode(root.key) + b"0"):
                 own = groups.get(tx, self.group).authority.taint
                 trust = min(trust, own if root.trust is None else root.trust)
-        return Authority(acts.role, min(acts.taint, trust)), origin
+        return Authority(acts.role, trust), origin
 
 
 _BACK = "It is looked for, and compared when it is back."

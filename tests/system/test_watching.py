@@ -120,7 +120,7 @@ def test_what_an_agent_watches(home: Home) -> None:
     (folder.work / "in" / "a.md").write_text("x")
     until(lambda: wakes(home))
     (wake,) = wakes(home)
-    assert (wake["authority"], wake["trust"], wake["origin"]) == ("owner", 0.7, "agent")
+    assert (wake["authority"], wake["trust"], wake["origin"]) == ("owner", 1.0, "agent")
     assert json.loads(wake["text"])[0]["origin"] == "agent"
 
     until(lambda: {row["state"] for row in rows(home, "SELECT state FROM turn")} == {"answered"})
@@ -138,7 +138,7 @@ def test_what_an_agent_watches(home: Home) -> None:
     (folder.work / "in2" / "b.md").write_text("x")
     until(lambda: len(wakes(home)) == 2)
     wake = wakes(home)[1]
-    assert wake["authority"] == "member" and wake["trust"] <= 0.7
+    assert wake["authority"] == "member" and wake["trust"] <= 0.4
     until(lambda: rows(home, "SELECT t.authority FROM turn t JOIN turn_wake w ON w.turn = t.id WHERE w.wake = ?"
                              " AND t.state = 'answered'", wake["id"]) == [{"authority": "member"}])  # fmt: skip
     assert home.stop() == 0
