@@ -28,6 +28,7 @@ from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
 from clawd.locks import HomeLock
 from clawd.rooms import Rooms
+from clawd.signals import News
 from clawd.tasks import Tasks
 
 logger = logging.getLogger(__name__)
@@ -103,12 +104,13 @@ class Daemon(Rooms):
 
     async def _live(self, until_closed: int | None, hangups: Received, endings: Received) -> None:
         async with anyio.create_task_group() as tasks:
-            self.build(Tasks(tasks), {"status": self.status})
+            self.build(Tasks(tasks, self._failed), {"status": self.status})
             await self.operations.adopt_folders()
             self.tasks.start_soon(self.owner.troubles, self.signals, name="troubles")
             self.tasks.start_soon(self.live.run, name="live turns")
             await self.intake.carry_out_open()
             await self.books.open()
+            await self.dispatcher.runs.skills.recover()
             await self.dispatcher.recover()
             await self.intake.recover()
             await self.outbox.start()
@@ -134,7 +136,6 @@ class Daemon(Rooms):
             self.edits.open(self.watcher)
             self.tasks.start_soon(self.watcher.run, name="watcher")
             self.tasks.start_soon(self.edits.run, name="edits")
-            self.tasks.start_soon(self.watcher.run, name="watcher")
             self.tasks.start_soon(self.webhooks.run, name="webhooks")
             self.tasks.start_soon(self.files.start, name="watches")
             await ending.until_ended(self.ledger, until_closed, endings, self.dispatcher.spending.tick)
@@ -157,6 +158,11 @@ class Daemon(Rooms):
         }
 
     # ── life ──
+
+    def _failed(self, name: str, error: Exception) -> None:
+        what = f"A defect of clawd: its part {name!r} failed ({type(error).__name__}). What that does may not be done"
+        what += f" until clawd is started again; {self.home.log_file} has more"
+        self.signals.emit(News("trouble", data={"what": what}))
 
     async def _look_at_sandboxes(self) -> None:
         """Know before the first message whether sandboxes can be made; the first one starts the sooner for it."""

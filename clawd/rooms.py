@@ -355,11 +355,6 @@ class Rooms:
 
     # ── what the rooms ask of each other ──
 
-    def _reloaded(self, changes: Sequence[str]) -> None:
-        self.channels.renew(changes)
-        if any(change.startswith("claw.timezone:") for change in changes):
-            self.clockwork.look()
-
     def _host_tools(self, channel: str) -> list[dict[str, Any]]:
         from clawd.host.tools import declarations
 

@@ -18,7 +18,6 @@ from clawd.config.group import Mount, Watch
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
 from clawd.errors import ConfigError
-from clawd.files import plain
 from clawd.ledger import deliveries, seen
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address, address_of
@@ -27,8 +26,6 @@ from clawd.tasks import Tasks
 from clawd.wakes.folders import Judge
 from clawd.wakes.settling import rule_id
 from clawd.wakes.watching import Watching
-
-_TABLE, _CONFIG_BYTES = b"watch", 1 << 20
 
 
 class Watches(Protocol):
@@ -110,10 +107,9 @@ class Files:
                     self._tasks.start_soon(running[id].attend, name=f"watch {group}")
 
     def _names(self, group: str) -> bool:
-        """Whether its file can have a rule: of very many groups only those are parsed."""
+        """Whether its file can have a rule."""
         try:
-            with open(self.home.group(group).config_file, "rb", opener=plain) as file:
-                return _TABLE in file.read(_CONFIG_BYTES)
+            return self.home.group(group).says(b"watch")
         except OSError:
             return False
 

@@ -110,13 +110,12 @@ class Files:
         are not parsed."""
         plain = self._config.current.claw.timezone or machine_zone()
         try:
-            data = self._home.group(group).config_file.read_bytes()
+            if not self._home.group(group).says(*_SAYS):
+                return plain, {}
         except FileNotFoundError:
             return plain, {}
         except OSError:
             return None, None
-        if not any(word in data for word in _SAYS):
-            return plain, {}
         with suppress(ClawdError):
             settings = self._config.for_group(group)
             if self._config.problem_of(group) is None:

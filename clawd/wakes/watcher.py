@@ -123,7 +123,12 @@ class Watcher:
                 self._check_at, self._poll_at = anyio.current_time() + self._check_s, 0.0
                 while True:
                     await self._wait()
-                    await self._do(tasks)
+                    try:
+                        await self._do(tasks)
+                    except Exception:  # a defect, or no thread is to be had: all of it again, later
+                        log.exception("what is watched was not looked at")
+                        self._rest_until = anyio.current_time() + self._check_s
+                        self._renew_soon({(root, "") for root in self._roots.values()})
             finally:
                 for sight in self._sights:
                     sight.stop()
@@ -177,8 +182,8 @@ class Watcher:
             while True:
                 try:
                     news = await to_thread.run_sync(self._read, sight, limiter=self._threads)
-                except Lost as error:
-                    self._lose(sight, error)
+                except Exception as error:
+                    self._lose(sight, error if isinstance(error, Lost) else Lost(repr(error)))
                     return
                 if news is None:
                     return

@@ -49,8 +49,7 @@ class Watching:
     """`watch` may be another one with the same paths and globs at any time; `nudge` tells of that."""
 
     def __init__(self, room: Files, group: str, id: str, watch: Watch) -> None:
-        self.group, self.watch = group, watch
-        self.rule = group, id
+        self.group, self.watch, self.rule = group, watch, (group, id)
         self._room, self._ledger, self._clock = room, room.ledger, room.clock
         self._dirty: dict[str, set[str]] = {}
         self._roots: dict[str, Root] = {}
@@ -85,8 +84,9 @@ class Watching:
                 self._news = anyio.Event()
                 try:
                     pause = await self._pass()
-                except (ClawdError, OSError) as error:
-                    log.error("what %s watches cannot be looked at: %s", self.group, error)
+                except Exception as error:
+                    about = None if isinstance(error, ClawdError | OSError) else error  # a defect
+                    log.error("what %s watches cannot be looked at: %s", self.group, error, exc_info=about)
                     self._dirty, pause = {key: {""} for key in self._roots}, CHECK_S
                     self._changed()
                 with anyio.move_on_after(pause):
@@ -260,9 +260,8 @@ class Watching:
                 seen.same(tx, self.rule, each.path)
             else:
                 seen.differs(tx, self.rule, each.path, each.now, now, each.own)
-        if read is not None:
-            return rest, 0, False
-        return rest, len(differs), any(not (each.own or each.like_seen) for each in differs)
+        news = [each for each in differs if not (each.own or each.like_seen or read is not None)]
+        return rest, 0 if read is not None else len(differs), bool(news)
 
     # ── telling ──
 
@@ -275,7 +274,6 @@ class Watching:
         if left > 0:
             return left
         moving = await self._read()
-        faults.passing("watch-read")
         pause = await self._wake()
         if moving:
             self._first = self._last = self._clock.monotonic()

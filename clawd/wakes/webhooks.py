@@ -29,7 +29,7 @@ from clawd.clock import Clock, backoff, rfc3339
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
 from clawd.errors import ClawdError, ConfigError
-from clawd.files import open_beneath, plain, sync_directory, walk_beneath
+from clawd.files import open_beneath, sync_directory, walk_beneath
 from clawd.ids import is_group_name, new_id
 from clawd.ledger import hooks
 from clawd.ledger.db import Ledger
@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 INSIDE = "/group/inbox"
 EXCERPT = 2000  # characters of a body that are shown; the file has all of it
 PATIENCE_S = 20.0  # for what is durable to be so
-_TABLE, _CONFIG_BYTES = b"webhook", 1 << 20
 _MARK = "."  # before the name of a file whose commit is not known yet
 _UNASKED = "Something came to this webhook. See what it is about, and tell what matters."
 _HELP = {
@@ -103,13 +102,17 @@ class Webhooks:
 
     async def run(self) -> None:
         """Listen where it is wanted, for ever."""
-        await self._sweep()
-        failures = 0
+        swept, failures = False, 0
         while not self._closed:
             self._looked = anyio.Event()
-            wanted = await to_thread.run_sync(self._where)
-            if wanted != self._wanted or self._at is None:
-                failures = failures + 1 if not await self._move(wanted) else 0
+            try:
+                swept = swept or await self._sweep()
+                wanted = await to_thread.run_sync(self._where)
+                if wanted != self._wanted or self._at is None:
+                    failures = failures + 1 if not await self._move(wanted) else 0
+            except Exception:  # a defect: what is listened for stays
+                log.exception("webhooks were not looked at")
+                failures += 1
             with anyio.move_on_after(backoff(failures, random.random()) if failures else math.inf):
                 await self._looked.wait()
 
@@ -135,8 +138,7 @@ class Webhooks:
 
     def _names_hook(self, folder: str) -> bool:
         try:
-            with open(self._home.group(folder).config_file, "rb", opener=plain) as file:
-                return _TABLE in file.read(_CONFIG_BYTES)
+            return self._home.group(folder).says(b"webhook")
         except OSError:
             return False
 
@@ -277,13 +279,14 @@ class Webhooks:
             _settle(inbox, file, False)
             raise
 
-    async def _sweep(self) -> None:
+    async def _sweep(self) -> bool:
         """What an earlier life put into an inbox: kept if it was committed, else removed. Its sender sends it again."""
         known = await self._ledger.insist(hooks.groups)
         marked = await to_thread.run_sync(self._marked, known)
         for group, file in marked:
             kept = await self._ledger.insist(lambda tx, group=group, file=file: hooks.has_file(tx, group, file))  # type: ignore[misc]
             await to_thread.run_sync(_settle, self._home.group(group).inbox, file, kept)
+        return True
 
     def _marked(self, known: set[str]) -> list[tuple[str, str]]:
         """(group, file) of each marked file, of groups that something came to or that have hooks."""

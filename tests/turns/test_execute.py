@@ -17,6 +17,10 @@ from tests.turns.conftest import Ground, opened
 pytestmark = pytest.mark.anyio
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def output(
     ground: Ground, script: str, role: Role = Role.OWNER, seconds: float = 10.0
 ) -> tuple[int, bytes, list[Role]]:
@@ -47,11 +51,11 @@ async def test_its_end_its_code_and_for_whom_it_acts(tmp_path: Path) -> None:
         assert await output(ground, "exit 3", Role.MEMBER) == (3, b"", [Role.MEMBER])
         code, tail, _ = await output(ground, "yes 0123456789 | head -c 1000000; echo last")
         assert (code, len(tail), tail[-5:]) == (0, 1000, b"last\n")
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(list(Path("/proc/self/fd").iterdir()))
         code, tail, _ = await output(ground, "sleep 30 & echo $!")  # what it leaves behind has the pipe open
         os.kill(int(tail), 9)
         with pytest.raises(TimeoutError):
             await output(ground, "exec sleep 30", seconds=0.2)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
         await ground.ledger.do(lambda tx: groups.fall(tx, "main", Role.MEMBER, 0.4))
         assert (await output(ground, "true"))[2] == [Role.MEMBER]

@@ -224,6 +224,7 @@ async def test_files_that_are_nobodys_word_are_refused(tmp_path: Path, monkeypat
         assert "link" in errors["main/link"] and "chmod go-w" in errors["main/open"]
         assert "Twin differ in case alone" in errors["main/twin"] and "not UTF-8" in errors["main/latin"]
         assert "its name may have" in errors["main/bad name"]
+        os.mkfifo(made.home.group("main").config_file)  # nor is it waited for
         (folder / "Twin.toml").unlink()
         await made.clockwork.renew("main")
         assert made.one("twin")["error"] is None
