@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from anyio import to_thread
+from anyio import Semaphore, to_thread
 
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
@@ -26,6 +26,8 @@ from clawd.tasks import Tasks
 from clawd.wakes.folders import Judge
 from clawd.wakes.settling import rule_id
 from clawd.wakes.watching import Watching
+
+LOOKS = 8  # at one time: each has a descriptor, and one more for each level of its tree
 
 
 class Watches(Protocol):
@@ -68,6 +70,7 @@ class Files:
         self.home, self.ledger, self.clock, self.watcher = home, ledger, clock, watcher
         self.judge, self.commands, self.base, self.wake = judge, commands, base, wake
         self._config, self._tasks, self._deliver, self._limits = config, tasks, deliver, limits
+        self.looks = Semaphore(LOOKS)
         self._rules: dict[str, dict[str, Watching]] = {}
         self._one = KeyedLocks()
 

@@ -103,7 +103,8 @@ class Watching:
             dirty, self._dirty = self._dirty, {}
             for key, paths in dirty.items():
                 if (root := self._roots.get(key)) is not None and not self._ending:
-                    await self._look(root, paths)
+                    async with self._room.looks:
+                        await self._look(root, paths)
         pause = await self._tell()
         if missing := [key for key in self._roots if self._state.get(key, {}).get("gone")]:
             if pause >= CHECK_S:

@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from clawd.people.bindings import Bindings
 from clawd.sandbox.mounts import Mounts
 from clawd.tasks import Tasks
 from clawd.trust import Role
-from clawd.wakes.files import Files
+from clawd.wakes.files import LOOKS, Files
 from clawd.wakes.watcher import Watcher
 from clawd.wakes.watching import _digest
 
@@ -278,6 +278,32 @@ async def globs(world: World) -> None:
         await anyio.sleep(0.05)
     for wake in world.wakes("globs"):  # what comes from outside is no more than that
         assert wake["trust"] == (0.2 if "inbox/a/e.txt" in listed(wake) else 1.0)
+
+
+@case
+async def many_rules(world: World) -> None:
+    """As many as there are, they open a few folders at one time."""
+    rules = "".join(RULE + f'globs = ["{n}"]\n' for n in range(60))
+    most = 0
+
+    async def count() -> None:
+        nonlocal most
+        work = str(world.home.group("many").work)
+        while True:
+            most = max(most, list(map(_target, Path("/proc/self/fd").iterdir())).count(work))
+            await anyio.sleep(0)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        await world.group("many", rules, roots=60)
+        tasks.cancel_scope.cancel()
+    assert 0 < most <= 4 * LOOKS, "a look opens the folder itself up to three times"
+
+
+def _target(link: Path) -> str:
+    with suppress(OSError):
+        return str(link.readlink())
+    return ""
 
 
 # ── when it is told ──
