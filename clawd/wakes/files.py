@@ -18,7 +18,6 @@ from clawd.config.group import Mount, Watch
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
 from clawd.errors import ConfigError
-from clawd.files import plain
 from clawd.ledger import deliveries, seen
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address, address_of
@@ -27,8 +26,6 @@ from clawd.tasks import Tasks
 from clawd.wakes.folders import Judge
 from clawd.wakes.settling import rule_id
 from clawd.wakes.watching import Watching
-
-_TABLE, _CONFIG_BYTES = b"watch", 1 << 20
 
 
 class Watches(Protocol):
@@ -76,7 +73,9 @@ class Files:
 
     async def start(self) -> None:
         """Take up the rules of all groups, and forget those that are gone."""
-        folders = await to_thread.run_sync(lambda: [each for each in group_folders(self.home) if self._names(each)])
+        folders = await to_thread.run_sync(
+            lambda: [each for each in group_folders(self.home) if self._config.names(each, b"watch")]
+        )
         for group in folders:
             await self._renew(group)
         for group in {group for group, _ in await self.ledger.do(seen.rules)} - {*folders}:
@@ -109,14 +108,6 @@ class Files:
                     running[id] = Watching(self, group, id, watch)
                     self._tasks.start_soon(running[id].attend, name=f"watch {group}")
 
-    def _names(self, group: str) -> bool:
-        """Whether its file can have a rule: of very many groups only those are parsed."""
-        try:
-            with open(self.home.group(group).config_file, "rb", opener=plain) as file:
-                return _TABLE in file.read(_CONFIG_BYTES)
-        except OSError:
-            return False
-
     # ── what a rule at work asks ──
 
     def mounts(self, group: str) -> Sequence[Mount]:
@@ -124,8 +115,7 @@ class Files:
 
     def address(self, group: str) -> Address:
         """Where a group is answered that nobody asked from."""
-        binding = self._config.first_binding(group)
-        return address_of(binding) if binding else Address("terminal", "", group, "")
+        return address_of(self._config.first_binding(group))
 
     def say(self, tx: Transaction, group: str, base: str, text: str) -> None:
         """Tell a group something; `said` once that is durable."""

@@ -109,13 +109,10 @@ class Files:
         """(zone, heartbeat) of a group; None for what cannot be known just now. Most files say nothing of either, and
         are not parsed."""
         plain = self._config.current.claw.timezone or machine_zone()
-        try:
-            data = self._home.group(group).config_file.read_bytes()
-        except FileNotFoundError:
-            return plain, {}
-        except OSError:
+        names = self._config.names(group, *_SAYS)
+        if names is None:
             return None, None
-        if not any(word in data for word in _SAYS):
+        if not names:
             return plain, {}
         with suppress(ClawdError):
             settings = self._config.for_group(group)

@@ -29,11 +29,11 @@ from clawd.clock import Clock, backoff, rfc3339
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
 from clawd.errors import ClawdError, ConfigError
-from clawd.files import open_beneath, plain, sync_directory, walk_beneath
+from clawd.files import open_beneath, sync_directory, walk_beneath
 from clawd.ids import is_group_name, new_id
 from clawd.ledger import hooks
 from clawd.ledger.db import Ledger
-from clawd.ledger.deliveries import Address, address_of
+from clawd.ledger.deliveries import address_of
 from clawd.model import Part
 from clawd.tasks import Whole
 from clawd.trust import Origin
@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 INSIDE = "/group/inbox"
 EXCERPT = 2000  # characters of a body that are shown; the file has all of it
 PATIENCE_S = 20.0  # for what is durable to be so
-_TABLE, _CONFIG_BYTES = b"webhook", 1 << 20
 _MARK = "."  # before the name of a file whose commit is not known yet
 _UNASKED = "Something came to this webhook. See what it is about, and tell what matters."
 _HELP = {
@@ -138,11 +137,7 @@ class Webhooks:
             return True  # who sends there hears that it cannot be taken now
 
     def _names_hook(self, folder: str) -> bool:
-        try:
-            with open(self._home.group(folder).config_file, "rb", opener=plain) as file:
-                return _TABLE in file.read(_CONFIG_BYTES)
-        except OSError:
-            return False
+        return bool(self._config.names(folder, b"webhook"))
 
     async def _move(self, wanted: str | None) -> bool:
         """Listen there, and nowhere else. Whether that is so now."""
@@ -238,7 +233,7 @@ class Webhooks:
         await to_thread.run_sync(partial(self._put, hook, inbox, file, body))
         faults.passing("hook-kept")
         try:
-            base, binding = await self._base(hook.group), self._config.first_binding(hook.group)
+            base, to = await self._base(hook.group), address_of(self._config.first_binding(hook.group))
             woken = await self._ledger.do(
                 lambda tx: hooks.take(
                     tx,
@@ -246,7 +241,7 @@ class Webhooks:
                     keys,
                     file=file,
                     base=base,
-                    to=address_of(binding) if binding else Address("terminal", "", hook.group, ""),
+                    to=to,
                     parts=_parts(hook, genuine, body, file),
                     now=rfc3339(now),
                 )
