@@ -15,7 +15,7 @@ from clawd.ledger import authored
 from clawd.ledger.db import Transaction
 from clawd.skills import proposals
 from clawd.skills.catalogue import PROPOSED
-from clawd.skills.manifest import Manifest, manifest
+from clawd.skills.manifest import Manifest, manifest, version
 from clawd.skills.skill import FILE, MOST
 
 
@@ -29,7 +29,7 @@ class Proposed:
 
 
 class Skill(Kind):
-    name, Effect, edits, undoes = "skill", Proposed, True, True
+    name, Effect, edits, undoes, most = "skill", Proposed, True, True, proposals.MOST_WAITING
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -51,6 +51,8 @@ class Skill(Kind):
         ]
         if self._used(effect) is not None:
             lines.append("It takes the place of the skill of this name, which is kept aside.")
+        elif (self._home.skills / effect.name).exists():
+            lines.append("It takes the place, in this group, of the skill of this name that all groups have.")
         listed = "\n".join(f"{file.path}  {file.size} bytes  {file.sha256}" for file in found.files)
         text = read_beneath(at, FILE, MOST).decode("utf-8", "replace")
         return Words(
@@ -96,4 +98,4 @@ class Skill(Kind):
     def _used(self, effect: Proposed) -> str | None:
         """The skill that it would replace, by the sha256 of its manifest."""
         at = self._skills(effect) / effect.name
-        return proposals.version(at) or ("unreadable" if at.exists() or at.is_symlink() else None)
+        return version(at) or ("unreadable" if at.exists() or at.is_symlink() else None)

@@ -3,6 +3,7 @@ for nobody above the turn that wrote it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,6 +37,7 @@ class Watch(Kind):
     def __init__(self, home: Home, watched: Callable[[str], None]) -> None:
         """`watched` is told which group has other watches now."""
         self._home, self._watched = home, watched
+        self._one = threading.Lock()  # two of the same come to one
 
     def subject(self, effect: Change) -> str:
         return f"{effect.group} {effect.action} {effect.sha256}"
@@ -64,14 +66,14 @@ class Watch(Kind):
         return f"You asked to {effect.action} a watch on {', '.join(Rule(**effect.rule).paths)}."
 
     def rests_on(self, tx: Transaction, effect: Change) -> Any:
-        return effect.sha256 in self._there(effect.group)
+        return effect.action == "add" or effect.sha256 in self._there(effect.group)
 
     def refuse(self, tx: Transaction, effect: Change) -> str | None:
         there = self._there(effect.group)
         if effect.action == "remove":
             return None if effect.sha256 in there else "there is no such watch any more"
-        if effect.sha256 in there:
-            return "there is such a watch already"
+        if effect.sha256 in there:  # asked for twice, it is there once
+            return None
         if groups.find(tx, effect.group) is None:
             return f"there is no group {effect.group}"
         if sum(authored.of_agent(tx, "watch", effect.group, each) is not None for each in there) >= MOST:
@@ -83,11 +85,12 @@ class Watch(Kind):
 
     def edit(self, effect: Change) -> None:
         file = self._home.group(effect.group).config_file
-        there = effect.sha256 in self._there(effect.group)
-        if effect.action == "add" and not there:
-            edit.change(file, {}, {"watch": [Rule(**effect.rule).model_dump(mode="json", exclude_defaults=True)]})
-        if effect.action == "remove" and there:
-            edit.remove(file, "watch", lambda item: digest(Rule(**item)) == effect.sha256)
+        with self._one:
+            there = effect.sha256 in self._there(effect.group)
+            if effect.action == "add" and not there:
+                edit.change(file, {}, {"watch": [Rule(**effect.rule).model_dump(mode="json", exclude_defaults=True)]})
+            if effect.action == "remove" and there:
+                edit.remove(file, "watch", lambda item: digest(Rule(**item)) == effect.sha256)
 
     def execute(self, tx: Transaction, effect: Change, now: str) -> str:
         where, done = ", ".join(Rule(**effect.rule).paths), "is" if effect.action == "add" else "is no longer"

@@ -72,16 +72,19 @@ def remove(options: Namespace, home: Home) -> int:
 
 
 def run(options: Namespace, home: Home) -> int:
+    """1 when it could not be begun."""
     return _change(options, home, "run", "runs now: clawd schedule history shows what became of it")
 
 
 def _change(options: Namespace, home: Home, verb: str, sentence: str) -> int:
     result = writing.call(home, f"schedule.{verb}", id=options.id, group=options.group)
+    failed = result.get("outcome") == "failed"
     if options.json:
         write_json(result)
     else:
-        sys.stdout.write(cell(f"{result['id']} {sentence.format(**result)}") + "\n")
-    return 0
+        said = f"could not run: {result['reason']}" if failed else sentence.format(**result)
+        sys.stdout.write(cell(f"{result['id']} {said}") + "\n")
+    return 1 if failed else 0
 
 
 def next_times(options: Namespace, home: Home) -> int:

@@ -275,7 +275,7 @@ class ScheduleOperations:
         return {"id": f"{group}/{id}", "group": group, "kept": str(kept)}
 
     async def run(self, params: Params) -> Params:
-        """{id, due}. Raises UsageError while its last run is not over."""
+        """Its line of the history, which is not over yet. Raises UsageError while its last run is not over."""
         group, id = await self._place(params)
         if self._clockwork is None:
             raise ClawdError("a schedule is run by the daemon, and none runs", hint="clawd run")

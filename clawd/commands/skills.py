@@ -160,7 +160,7 @@ def removed(home: Home, name: str, group: str | None) -> Shown:
     """{name, scope, group, kept}: it is kept aside. A turn that uses it has it to its end. Raises NotFound,
     UsageError."""
     row, skill = _one(home, name, group)
-    if row["proposed"]:
+    if row["proposed"] and any((each["name"], each["group"]) == (name, row["group"]) for each in pending(home)):
         raise UsageError(f"{name} is only proposed", hint=f"clawd skills reject {name}")
     if group is not None and row["group"] is None:
         raise UsageError(f"{name} is a skill of all groups", hint=f"clawd skills remove {name}")
@@ -183,7 +183,7 @@ def proposal(home: Home, name: str, group: str | None) -> int:
     check_group(home, group)
     found = [each for each in pending(home) if each["name"] == name and group in (None, each["group"])]
     if not found:
-        raise NotFound(f"no skill {name!a} is proposed", hint="clawd skills pending")
+        raise NotFound(f"the owner is asked about no skill {name!a}", hint="clawd skills pending")
     if len(found) > 1:
         named = ", ".join(each["group"] for each in found)
         raise UsageError(f"{name} is proposed in {named}: say which, with --group")

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawd.errors import NotFound, Refused, StorageError
+from clawd.files import plain
 from clawd.ids import is_group_name
+
+_CONFIG_BYTES = 1 << 20  # of a file that has more nothing is used
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,13 @@ class GroupHome:
     @property
     def config_file(self) -> Path:
         return self.root / "group.toml"
+
+    def says(self, *words: bytes) -> bool:
+        """Whether the group's file has one of these words: of very many groups only those are parsed. Raises OSError,
+        also for what is no plain file."""
+        with open(self.config_file, "rb", opener=plain) as file:
+            data = file.read(_CONFIG_BYTES)
+        return any(word in data for word in words)
 
     @property
     def sessions(self) -> Path:

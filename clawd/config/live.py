@@ -14,10 +14,8 @@ from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, ConfigError
-from clawd.files import plain
 
 Stamp = tuple[int, ...] | None
-_MOST_BYTES = 1 << 20  # of a file that is searched for words
 
 
 class LiveConfig:
@@ -99,18 +97,6 @@ class LiveConfig:
         """A group's own chat, where it is told what nobody asked for: its first, or its terminal."""
         bindings = self.group(folder).bindings
         return bindings[0] if bindings else f"terminal:{folder}"
-
-    def names(self, folder: str, *words: bytes) -> bool | None:
-        """Whether any of these words stands in a group's file: of very many groups only those are parsed that can say
-        something of it. None where that cannot be read."""
-        try:
-            with open(self._home.group(folder).config_file, "rb", opener=plain) as file:
-                data = file.read(_MOST_BYTES)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return None
-        return any(word in data for word in words)
 
     def followups(self, folder: str) -> str:
         """What a message does while a turn of its group is at work; the default where that cannot be read."""

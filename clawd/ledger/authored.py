@@ -13,7 +13,7 @@ from clawd.ledger import turns
 from clawd.ledger.approvals import canonical
 from clawd.ledger.db import Transaction
 from clawd.model import Authority
-from clawd.trust import TRUST, Origin, Role, lowest
+from clawd.trust import Origin, Role, lowest
 
 Kind = Literal["schedule", "watch", "skill"]
 OWNER = Authority(Role.OWNER, 1.0)
@@ -50,11 +50,12 @@ def every(tx: Transaction, kind: Kind, group: str) -> dict[str, Authority]:
 
 
 def voice(tx: Transaction, kind: Kind, group: str, sha256: str) -> tuple[Authority, Origin]:
-    """The same, and whose words they are: an agent's are never the owner's own, also where it acted for them."""
+    """The same, and whose words they are: an agent's are never the owner's own, also where it acted for them. As far
+    trusted as that turn was, no less: else a first reminder would keep the owner from making a second."""
     row = tx.one("SELECT * FROM authored WHERE kind = ? AND grp = ? AND sha256 = ?", kind, group, sha256)
     if row is None:
         return OWNER, Origin.OWNER
-    return Authority(Role(row["authority"]), min(row["taint"], TRUST[Origin.AGENT])), Origin.AGENT
+    return Authority(Role(row["authority"]), row["taint"]), Origin.AGENT
 
 
 def carry(tx: Transaction, kind: Kind, group: str, before: str, after: str, now: str) -> None:

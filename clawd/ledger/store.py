@@ -82,4 +82,7 @@ def _forget(tx: Transaction, scope: Scope) -> set[str]:
         forget.forget_message(tx, row["seq"])
     for turn in _turns(tx, scope):
         forget.forget_turn(tx, turn)
+    if scope.kind == "group":
+        for table in ("seen", "changed", "watching"):  # names of files
+            tx.execute(f"DELETE FROM {table} WHERE grp = ?", scope.name)
     return blobs

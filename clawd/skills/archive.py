@@ -31,7 +31,8 @@ from clawd.text import unhidden
 _RATIO = 100  # no text is packed so well
 _SMALL = 1 << 20  # bytes that may be packed as well as they can
 _NAME = 200  # bytes of one name
-_ADDING, _KEPT = ".adding-", ".old"
+KEPT = ".old"  # what was taken away lies in it, beside where it was
+_ADDING = ".adding-"
 _STALE = 86_400  # seconds after which what an ended command left is removed
 _CHUNK = 1 << 16
 _ZIPS = (".zip", ".skill")
@@ -75,7 +76,7 @@ def add(source: Path, root: Path, *, shared: bool, force: bool = False) -> Added
 
 def set_aside(folder: Path) -> Path:
     """Take a skill away, and keep it. Gives where."""
-    old = folder.parent / _KEPT
+    old = folder.parent / KEPT
     old.mkdir(mode=0o700, exist_ok=True)
     kept = folder.rename(old / f"{folder.name}.{datetime.now():%Y%m%d-%H%M%S}.{os.urandom(4).hex()}")
     sync_directory(folder.parent)

@@ -1,8 +1,8 @@
 """All skills of a group: those of every group (`skills/`) and its own (`groups/<g>/skills/`), which come before others
 of the same name.
 
-It is asked at each turn, and nothing is watched: a skill whose folder and SKILL.md are as they were is not read again,
-which costs one listing of each directory and two looks at each skill. It may be asked in any thread.
+It is asked at each turn, and nothing is watched: a sound skill whose folder and SKILL.md are as they were is not read
+again, which costs one listing of each directory and two looks at each skill. It may be asked in any thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Catalogue:
         for name in names:
             stamps = _stamp(f"{root}/{name}"), _stamp(f"{root}/{name}/{FILE}")
             known = before.get(name)
-            same = known is not None and known.stamps == stamps
+            # What is wrong with one may lie deeper than these show: it is looked for again.
+            same = known is not None and known.stamps == stamps and not known.skill.errors
             now[name] = known if known and same else _Known(stamps, load(root / name, shared=shared))
         self._known[root] = now
         skills = {name: known.skill for name, known in now.items()}

@@ -51,8 +51,9 @@ class Tree:
     exposed: tuple[str, ...]
 
 
-def look(folder: Path) -> Tree:
-    """Raises UnsafePath for a link, for what is no folder, and for more than a skill may be; OSError."""
+def look(folder: Path, *, linked: bool = False) -> Tree:
+    """`linked` takes files with a second name, too, as our own copies have. Raises UnsafePath for a link, for what is
+    no folder, and for more than a skill may be; OSError."""
     files, warnings, exposed, total = list[tuple[str, os.stat_result]](), list[str](), list[str](), 0
     for path, status in _beneath(folder):
         kind = stat.S_IFMT(status.st_mode)
@@ -66,7 +67,7 @@ def look(folder: Path) -> Tree:
             exposed.append(path)
         if kind == stat.S_IFDIR:
             continue
-        if status.st_nlink > 1:
+        if status.st_nlink > 1 and not linked:
             warnings.append(f"{path!a} is left out: it is a file with a second name (a copy of it is not)")
             continue
         if not status.st_mode & stat.S_IRUSR:
@@ -81,11 +82,21 @@ def look(folder: Path) -> Tree:
     return Tree(tuple(sorted(files)), tuple(sorted(warnings)), tuple(sorted(exposed)))
 
 
-def manifest(folder: Path) -> Manifest:
+def manifest(folder: Path, *, linked: bool = False) -> Manifest:
     """Raises UnsafePath as `look` does, and where a file changes meanwhile; OSError."""
-    files = tuple(File(path, mode_of(status), *_digest(folder, path)) for path, status in look(folder).files)
+    files = tuple(
+        File(path, mode_of(status), *_digest(folder, path)) for path, status in look(folder, linked=linked).files
+    )
     text = json.dumps(files, ensure_ascii=True, separators=(",", ":"))
     return Manifest(files, hashlib.sha256(text.encode()).hexdigest())
+
+
+def version(folder: Path, *, linked: bool = False) -> str | None:
+    """The sha256 of a folder's manifest; None where there is none, or what cannot be one."""
+    try:
+        return manifest(folder, linked=linked).sha256
+    except (UnsafePath, OSError):
+        return None
 
 
 def stamp(folder: Path) -> str:

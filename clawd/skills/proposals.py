@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+import threading
+import unicodedata
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from clawd.errors import ClawdError, UnsafePath, UsageError
 from clawd.files import remove_tree, sync_directory
-from clawd.skills.archive import set_aside
+from clawd.ids import folded
+from clawd.skills.archive import KEPT, set_aside
 from clawd.skills.catalogue import PROPOSED
-from clawd.skills.manifest import Manifest, look, manifest
+from clawd.skills.manifest import Manifest, look, manifest, version
 from clawd.skills.shelf import copy
 from clawd.skills.skill import FILE, load, name_refused
 
+MOST_WAITING = 5  # for the owner's word, in one group
 MOST_FILES, MOST_BYTES = 200, 5 << 20  # of a proposal: it is hashed while the ledger waits
+_moving = threading.Lock()  # what was looked at is what is moved
 
 
 @contextmanager
@@ -29,6 +34,11 @@ def drafted(skills: Path, name: str, work: Path | None, text: str) -> Iterator[t
     a temporary one, beside where it is to lie. Raises UsageError, UnsafePath, OSError."""
     if refusal := name_refused(name):
         raise UsageError(f"the folder {refusal}")
+    if name != unicodedata.normalize("NFKC", name):
+        raise UsageError(f"{name!a} is written in another way than it reads: write it plainly")
+    for twin in skills.iterdir() if skills.is_dir() else ():
+        if twin.name != name and folded(unicodedata.normalize("NFKC", twin.name)) == folded(name):
+            raise UsageError(f"{name!a} is too much like {twin.name!a}, which is there: choose another name")
     proposed = skills / PROPOSED
     proposed.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = proposed / f".{secrets.token_hex(8)}"
@@ -67,34 +77,38 @@ def skill_md(name: str, description: str, body: str) -> str:
 
 def place(skills: Path, name: str, draft: Path) -> None:
     """The draft takes the place of what was proposed by this name."""
-    remove_tree(skills / PROPOSED / name)
-    draft.rename(skills / PROPOSED / name)
+    with _moving:
+        remove_tree(skills / PROPOSED / name)
+        draft.rename(skills / PROPOSED / name)
 
 
 def withdraw(skills: Path, name: str, sha256: str | None = None) -> None:
     """A proposal is gone; with a `sha256` only if it is still this one."""
     at = skills / PROPOSED / name
-    if sha256 in (None, version(at)):
-        remove_tree(at)
+    with _moving:
+        if sha256 in (None, version(at)):
+            remove_tree(at)
 
 
-def version(folder: Path) -> str | None:
-    """The sha256 of a folder's manifest; None where there is none, or what cannot be one."""
-    try:
-        return manifest(folder).sha256
-    except (UnsafePath, OSError):
-        return None
+def clear(skills: Path, theirs: Collection[str], waiting: Collection[str]) -> None:
+    """Of what lies there as proposed, all is gone but what is `waiting`, by name, and what is not `theirs`, by its
+    sha256: a person's hand was in it. Raises OSError."""
+    proposed = skills / PROPOSED
+    for at in list(proposed.iterdir()) if proposed.is_dir() else ():
+        if at.name not in {*waiting, KEPT} and (at.name[0] == "." or version(at) in theirs):
+            remove_tree(at)
 
 
 def accept(skills: Path, name: str, sha256: str) -> None:
     """Move this proposal to where it is used; what lies there is kept aside. It may be called again. Raises
     ClawdError where it is another one, OSError."""
     at, to = skills / PROPOSED / name, skills / name
-    if version(at) != sha256:
-        if not at.exists() and version(to) == sha256:
-            return  # a crash came after it
-        raise ClawdError(f"{at} is not what was proposed")
-    if to.exists() or to.is_symlink():
-        set_aside(to)
-    at.rename(to)
-    sync_directory(skills)
+    with _moving:
+        if version(at) != sha256:
+            if not at.exists() and version(to) == sha256:
+                return  # a crash came after it
+            raise ClawdError(f"{at} is not what was proposed")
+        if to.exists() or to.is_symlink():
+            set_aside(to)
+        at.rename(to)
+        sync_directory(skills)

@@ -21,7 +21,7 @@ from clawd.errors import UnsafePath
 from clawd.files import open_beneath, remove_tree
 from clawd.model import Authority
 from clawd.skills.catalogue import Catalogue
-from clawd.skills.manifest import MOST_BYTES, look, manifest, mode_of, stamp
+from clawd.skills.manifest import MOST_BYTES, look, manifest, mode_of, stamp, version
 from clawd.skills.skill import Skill, load
 from clawd.trust import Role
 
@@ -96,7 +96,7 @@ class Shelf:
 
     def look(self, group: str) -> tuple[list[Version], list[str]]:
         """What the group can use, each version copied, sorted by name; and sentences on what is not used, or not as it
-        stands. Raises OSError where there is no room."""
+        stands. Raises OSError."""
         versions, told = list[Version](), list[str]()
         with self._lock:
             skills = self._catalogue.of(group)
@@ -178,8 +178,10 @@ class Shelf:
             now = stamp(skill.path)
             if known is None or known.stamp != now or (known.version and not self.copy_of(known.version).is_dir()):
                 known = self._copied(skill, now)
-        except (UnsafePath, FileNotFoundError) as error:
-            why = error.message if isinstance(error, UnsafePath) else "it was removed just now"
+        except FileNotFoundError:
+            return _Known("", None, (f"{called(skill)} is not used: it was removed just now.",))
+        except (UnsafePath, OSError) as error:
+            why = error.message if isinstance(error, UnsafePath) else f"it cannot be copied ({error.strerror})"
             return _Known("", None, (f"{called(skill)} is not used: {why}.",))
         self._known[skill.path] = known
         return known
@@ -191,7 +193,8 @@ class Shelf:
             if read.errors:
                 return _Known(before, None, (f"{called(skill)} is not used: {'; '.join(read.errors)}.",))
             sha256 = manifest(skill.path).sha256
-            if not (self._root / sha256).is_dir() and not self._keep(skill.path, sha256):
+            # One that is there may be hollow: a power cut can leave its names without what was in them.
+            if version(self._root / sha256, linked=True) != sha256 and not self._keep(skill.path, sha256):
                 continue
             if (now := stamp(skill.path)) == before:
                 told = tuple(f"{called(skill)}: {warning}." for warning in read.warnings)
@@ -206,6 +209,7 @@ class Shelf:
             copy(folder, temporary)
             if manifest(temporary).sha256 != sha256:
                 return False
+            remove_tree(self._root / sha256)
             temporary.rename(self._root / sha256)
         finally:
             remove_tree(temporary)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 from anyio import to_thread
@@ -80,7 +80,7 @@ class Skills:
 
     async def renew(self, run: Run, acts: Authority, turn: int | None = None) -> None:
         """Have a run see what the turn may see that it is about to be handed, or the command beside its turns, which
-        acts so. What cannot be is told by what is `refused`."""
+        acts so. What cannot be is told by what is `refused`. Raises StorageError where what it may not see stays."""
         state = self._states.get(run.group)
         if state is None or state.run != run.id:
             state = self._states[run.group] = _State(run.id)
@@ -94,7 +94,9 @@ class Skills:
             except (StorageError, OSError) as error:
                 log.error("the skills of group %s cannot be shown: %s", run.group, error)
                 sentence = f"The skills cannot be shown as they are now: {error}"
-                state.listed = Listed(state.listed.told, state.listed.lowering, (sentence,))
+                state.listed = listed([each for each in state.shown.values() if each], acts, [sentence])
+                if state.listed.lowering:  # they are there, for its hands too
+                    raise StorageError(sentence) from error
             if turn is not None:
                 state.using.add(turn)
 
@@ -174,6 +176,9 @@ class Skills:
 
         def draft() -> str:
             with proposals.drafted(skills, name, work, text or "") as (folder, manifest):
+                # Or the same words, which are the owner's, would be this turn's from now on.
+                if any(each.sha256 == manifest.sha256 for each in self.shelf.look(run.group)[0]):
+                    raise UsageError(f"there is a skill already that is the same as {name}, file by file")
                 anyio.from_thread.run(self._note, run.group, lease, name, manifest.sha256)
                 proposals.place(skills, name, folder)
                 return manifest.sha256
@@ -186,18 +191,39 @@ class Skills:
     async def _note(self, group: str, lease: Lease, name: str, sha256: str) -> None:
         def note(tx: Transaction) -> None:
             turns.check_lease(tx, lease)
-            for row in approvals.live(tx, KIND, group):
-                effect = json.loads(row["effect"])
-                if effect["name"] == name and effect["sha256"] != sha256:
-                    raise UsageError(f"another {name} waits for the owner's word already; choose another name")
+            waiting = {each["name"]: each["sha256"] for each in _waiting(tx, group)}
+            if waiting.get(name, sha256) != sha256:
+                raise UsageError(f"another {name} waits for the owner's word already; choose another name")
+            if name not in waiting and len(waiting) >= proposals.MOST_WAITING:
+                raise UsageError(f"{proposals.MOST_WAITING} skills wait for the owner's word already")
             authored.note(tx, KIND, group, name, sha256, lease.turn, rfc3339(self._clock.now()))
 
         await self._ledger.do(note)
+
+    async def recover(self) -> None:
+        """Before there are turns: what agents proposed, and nobody is asked about, goes. A crash leaves it, or a word
+        that was said while no daemon ran."""
+
+        def known(tx: Transaction) -> list[tuple[str, set[str], set[str]]]:
+            groups = [row["grp"] for row in tx.all("SELECT DISTINCT grp FROM authored WHERE kind = ?", KIND)]
+            return [(group, set(authored.every(tx, KIND, group)), {each["name"] for each in _waiting(tx, group)})
+                    for group in groups]  # fmt: skip
+
+        for group, theirs, waiting in await self._ledger.do(known):
+            try:
+                await to_thread.run_sync(proposals.clear, self._home.group(group).skills, theirs, waiting)
+            except OSError as error:
+                log.warning("what the agent of %s once proposed cannot be removed: %s", group, error)
 
     def withdraw(self, group: str, name: str, sha256: str) -> None:
         """Nobody was asked: the copy goes."""
         with suppress(OSError):  # it is in the next one's way, which removes it
             proposals.withdraw(self._home.group(group).skills, name, sha256)
+
+
+def _waiting(tx: Transaction, group: str) -> list[dict[str, Any]]:
+    """The effects of proposals that are not at their end."""
+    return [json.loads(row["effect"]) for row in approvals.live(tx, KIND, group)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What sleeps until the clockwork has something to do: APScheduler with one job, in memory.
 
-It is imported with the first instant that there is to wait for, in a thread. How far away that is, our own clock says;
-so whoever sets it looks at that clock again now and then: a machine may sleep, and its clock may be set.
+It is imported with the first instant that there is to wait for, in a thread. How far away that is, our own clock says:
+whoever sets it does so again now and then, for a machine may sleep, and its clock may be set. Its own timers would not
+tell: after the clock was set back by hours an interval of it waits for hours.
 """
 
 from __future__ import annotations
@@ -14,24 +15,33 @@ from typing import Any
 from anyio import to_thread
 
 from clawd.channel import imported
+from clawd.clock import Clock
 
 _JOB = "next"
 _LONGEST_S = 30 * 86400.0
+_DRIFT_S = 1.0
 _NEEDED = ("apscheduler.schedulers.asyncio", "apscheduler.executors.asyncio", "apscheduler.triggers.date")
 
 
 class Alarm:
     """`ring` is called in the event loop when the time has come."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self._clock, self._ring = clock, ring
         self._scheduler: Any = None
+        self._set: tuple[datetime, float] | None = None
 
-    async def set(self, seconds: float | None) -> None:
-        """Ring in so many seconds, and not as it was set before; None: there is nothing to wait for."""
-        if seconds is None:
+    async def set(self, at: datetime | None) -> None:
+        """Ring then, and not as it was set before; None: there is nothing to wait for. The same again changes nothing,
+        unless the clock was set."""
+        if at is None:
             self.off()
             return
+        seconds = (at - self._clock.now()).total_seconds()
+        ends = self._clock.monotonic() + seconds
+        if self._set is not None and self._set[0] == at and abs(self._set[1] - ends) <= _DRIFT_S:
+            return
+        self._set = (at, ends)
         if self._scheduler is None:
             await to_thread.run_sync(imported, *_NEEDED)
             from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -41,12 +51,13 @@ class Alarm:
             self._scheduler.start()
         from apscheduler.triggers.date import DateTrigger
 
-        at = datetime.now(UTC) + timedelta(seconds=min(max(seconds, 0.0), _LONGEST_S))
+        when = datetime.now(UTC) + timedelta(seconds=min(max(seconds, 0.0), _LONGEST_S))
         self._scheduler.add_job(
-            self._rings, DateTrigger(at), id=_JOB, replace_existing=True, misfire_grace_time=None, max_instances=1
+            self._rings, DateTrigger(when), id=_JOB, replace_existing=True, misfire_grace_time=None, max_instances=1
         )
 
     def off(self) -> None:
+        self._set = None
         if self._scheduler is not None:
             self._scheduler.shutdown(wait=False)
             self._scheduler = None

@@ -74,9 +74,8 @@ class Clockwork:
         self._wrong: list[str] = []  # schedules of which something was known that the clock makes impossible
         self._failed = True  # a turn may have failed since it was looked whether a schedule paused itself
         self._seen = clock.now()
-        self._armed: tuple[datetime, float] | None = None
         self.audit_s = AUDIT_S
-        self.alarm = Alarm(self._ring)
+        self.alarm = Alarm(clock, self._ring)
 
     # ── what others ask ──
 
@@ -129,7 +128,7 @@ class Clockwork:
                 try:
                     begun = begun or await self.begin()
                     await self.tick()
-                    await self._arm()
+                    await self.alarm.set(self.next)
                 except Exception:  # a full disk, a defect: what is due stays due
                     log.exception("schedules were not looked at")
                 with anyio.move_on_after(self.audit_s if self._looks or not begun else None):
@@ -185,18 +184,6 @@ class Clockwork:
                 if each.kind == "turn" and each.data.get("state") == "failed":
                     self._failed = True
                     self._ring()
-
-    async def _arm(self) -> None:
-        """Sleep until the next instant; set again only where it is another one, or the clock was set."""
-        if (first := self.next) is None:
-            self._armed = None
-            await self.alarm.set(None)
-            return
-        seconds = (first - self._clock.now()).total_seconds()
-        ends = self._clock.monotonic() + seconds
-        if self._armed is None or self._armed[0] != first or abs(self._armed[1] - ends) > 1:
-            self._armed = (first, ends)
-            await self.alarm.set(seconds)
 
     # ── files ──
 

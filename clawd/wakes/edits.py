@@ -193,7 +193,7 @@ class Edits:
         found = _Found()
         for name, files in sorted(changed.items()):
             root, every = self._home.group(name).root, "" in files
-            if every or {"schedules", _CONFIG} & files:  # zone and heartbeat stand there
+            if every or "schedules" in files:
                 found.schedules.append(name)
             if every or "skills" in files:
                 found.skills.append(name)

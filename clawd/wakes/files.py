@@ -73,9 +73,7 @@ class Files:
 
     async def start(self) -> None:
         """Take up the rules of all groups, and forget those that are gone."""
-        folders = await to_thread.run_sync(
-            lambda: [each for each in group_folders(self.home) if self._config.names(each, b"watch")]
-        )
+        folders = await to_thread.run_sync(lambda: [each for each in group_folders(self.home) if self._names(each)])
         for group in folders:
             await self._renew(group)
         for group in {group for group, _ in await self.ledger.do(seen.rules)} - {*folders}:
@@ -107,6 +105,13 @@ class Files:
                 else:
                     running[id] = Watching(self, group, id, watch)
                     self._tasks.start_soon(running[id].attend, name=f"watch {group}")
+
+    def _names(self, group: str) -> bool:
+        """Whether its file can have a rule."""
+        try:
+            return self.home.group(group).says(b"watch")
+        except OSError:
+            return False
 
     # ── what a rule at work asks ──
 

@@ -313,6 +313,8 @@ def _address(request: web.BaseRequest) -> str:
             address = ipaddress.ip_address(said[-1].rpartition(",")[2].strip())
     except ValueError:
         return str(peer[0]) if peer else ""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:  # all of them lie in one network
+        address = address.ipv4_mapped
     return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
 
 

@@ -50,13 +50,14 @@ class Root:
             at = relative.find("/", at + 1)
         return not (relative and self.skip(relative))
 
-    def directories(self, relative: str, far: Mapping[int, str]) -> set[str]:
-        """Look for the directories at and beneath a path of it; gives those that can be watched, the others are polled.
-        Raises Unseen. In a thread."""
+    def directories(self, relative: str, far: Mapping[int, str], known: Callable[[str], bool]) -> set[str]:
+        """Look for the directories at and beneath a path of it; gives those that can be watched and are not `known`.
+        Those that cannot be are polled. Raises Unseen. In a thread."""
         self.polled = {each for each in self.polled if not within(each, relative)}
         if not relative:
             self.limited, self.size, self.identity = False, 0, identity(self.path)
         found: set[str] = set()
+        count = 0
 
         def skip(below: str) -> bool:
             path = _joined(relative, below)
@@ -69,14 +70,16 @@ class Root:
                 if status.st_dev in far:
                     log.info("%s: %r is %s, and polled", self.name, path, far[status.st_dev])
             else:
-                found.add(_joined(self.path, path))
+                count += 1
+                if not known(full := _joined(self.path, path)):
+                    found.add(full)
             if not self.deep:
                 break
-            if self.size + len(found) > MOST:
+            if self.size + count > MOST:
                 raise Unseen(f"it has more than {MOST} directories")
-        if not (relative or found or self.polled or self.identity is None):
+        if not (relative or count or self.polled or self.identity is None):
             raise Unseen("it cannot be opened")
-        self.size += len(found)
+        self.size += count
         return found
 
 

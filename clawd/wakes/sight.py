@@ -44,11 +44,11 @@ class End(Enum):
 
 
 class Sight:
-    def __init__(self, directories: Collection[str]) -> None:
+    def __init__(self, directories: set[str]) -> None:
         """Raises Unwatchable. A directory that is not there any more is left out."""
         from watchfiles._rust_notify import RustNotify
 
-        self.directories = set(directories)
+        self.directories = directories
         self._stop, self.lost = threading.Event(), False
         for attempt in range(_GONE_AGAIN + 1):
             try:

@@ -109,11 +109,13 @@ class Files:
         """(zone, heartbeat) of a group; None for what cannot be known just now. Most files say nothing of either, and
         are not parsed."""
         plain = self._config.current.claw.timezone or machine_zone()
-        names = self._config.names(group, *_SAYS)
-        if names is None:
-            return None, None
-        if not names:
+        try:
+            if not self._home.group(group).says(*_SAYS):
+                return plain, {}
+        except FileNotFoundError:
             return plain, {}
+        except OSError:
+            return None, None
         with suppress(ClawdError):
             settings = self._config.for_group(group)
             if self._config.problem_of(group) is None:

@@ -12,6 +12,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +61,9 @@ class _Renewal:
     sights: list[Sight]
     sentences: list[str] = field(default_factory=list)
     again: set[Place] = field(default_factory=set)
+
+    def knows(self, directory: str) -> bool:
+        return any(directory in sight.directories for sight in self.sights)
 
 
 class Watcher:
@@ -245,7 +249,8 @@ class Watcher:
         began = anyio.current_time()
         done = await to_thread.run_sync(self._renewed, places, gone, anew, limiter=self._threads)
         now = anyio.current_time()
-        self._rest_until = now + RENEW_SHARE * (now - began)
+        if self._sights:  # the first one is not to keep others waiting
+            self._rest_until = now + RENEW_SHARE * (now - began)
         self._take(done.sights, tasks)
         for sentence in done.sentences:
             self._told(sentence)
@@ -268,13 +273,15 @@ class Watcher:
         gone = {*gone, *(root.path for root, at in places if not at and root.identity != identity(root.path))}
         for sight in done.sights if gone else ():
             sight.directories = {each for each in sight.directories if not lies_in(each, gone)}
-        far = far_devices(Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape"))
+        far: Mapping[int, str] = {}
+        with suppress(OSError):
+            far = far_devices(Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape"))
         for again in range(ROUNDS):
             found: dict[Root, set[str]] = defaultdict(set)
             for root, relative in places:
                 if not (again and root.limited):
                     try:
-                        found[root] |= root.directories(relative, far)
+                        found[root] |= root.directories(relative, far, done.knows)
                     except Unseen as error:
                         self._give_up(root, str(error), done)
             if not self._named(found, done):
@@ -288,22 +295,18 @@ class Watcher:
         return done
 
     def _named(self, found: Mapping[Root, Set[str]], done: _Renewal) -> bool:
-        """Have the sights show all that was found; gives whether any of it is new. Where the system gives no more
-        watches, the largest root goes without."""
-        while (
-            new := set[str]()
-            .union(*(each for root, each in found.items() if not root.limited))
-            .difference(*(sight.directories for sight in done.sights))
-        ):
+        """Have the sights show what was found; gives whether that is anything. Where the system gives no more watches,
+        the largest root goes without."""
+        while new := set[str]().union(*(each for root, each in found.items() if not root.limited)):
             base, young = ([sight.directories for sight in done.sights] + [set(), set()])[:2]
             try:
                 if together(len(base), len(young), len(new)):
-                    done.sights = [Sight(base | young | new)]
+                    done.sights = [Sight(new | base | young)]
                 else:
-                    done.sights = [done.sights[0], Sight(young | new)]
+                    done.sights = [done.sights[0], Sight(new | young)]
                 return True
             except Unwatchable as error:
-                largest = max((root for root in found if not root.limited), key=lambda root: len(found[root] & new))
+                largest = max((root for root in found if not root.limited), key=lambda root: len(found[root]))
                 self._give_up(largest, str(error), done)
         return False
 

@@ -29,7 +29,7 @@ from clawd.ledger.db import Transaction
 from clawd.ledger.groups import UID_BASE
 from clawd.ledger.seen import Known, Stat
 from clawd.model import Authority
-from clawd.trust import TRUST, Origin
+from clawd.trust import Origin
 from clawd.wakes import tree
 from clawd.wakes.folders import Root, roots
 from clawd.wakes.settling import AFTER_TURN_S, COARSE_S, HOUR_S, LISTED, STILL_S, Own, due, parts, wait
@@ -50,8 +50,7 @@ class Watching:
     """`watch` may be another one with the same paths and globs at any time; `nudge` tells of that."""
 
     def __init__(self, room: Files, group: str, id: str, watch: Watch) -> None:
-        self.group, self.watch = group, watch
-        self.rule = group, id
+        self.group, self.watch, self.rule = group, watch, (group, id)
         self._room, self._ledger, self._clock = room, room.ledger, room.clock
         self._dirty: dict[str, set[str]] = {}
         self._roots: dict[str, Root] = {}
@@ -262,9 +261,8 @@ class Watching:
                 seen.same(tx, self.rule, each.path)
             else:
                 seen.differs(tx, self.rule, each.path, each.now, now, each.own)
-        if read is not None:
-            return rest, 0, False
-        return rest, len(differs), any(not (each.own or each.like_seen) for each in differs)
+        news = [each for each in differs if not (each.own or each.like_seen or read is not None)]
+        return rest, 0 if read is not None else len(differs), bool(news)
 
     # ── telling ──
 
@@ -277,7 +275,6 @@ class Watching:
         if left > 0:
             return left
         moving = await self._read()
-        faults.passing("watch-read")
         pause = await self._wake()
         if moving:
             self._first = self._last = self._clock.monotonic()
@@ -380,14 +377,13 @@ class Watching:
 
     def _acts(self, tx: Transaction) -> tuple[Authority, Origin]:
         """For whom it wakes, at the trust of the folders that changed, and whose words its prompt is."""
-        by = authored.of_agent(tx, "watch", self.group, digest(self.watch))
-        acts, origin = by or authored.OWNER, Origin.AGENT if by else Origin.OWNER
-        trust = TRUST[origin]
+        acts, origin = authored.voice(tx, "watch", self.group, digest(self.watch))
+        trust = acts.taint
         for root in self._roots.values():
             if seen.is_waiting(tx, self.rule, root.inner, os.fsencode(root.key) + b"0"):
                 own = groups.get(tx, self.group).authority.taint
                 trust = min(trust, own if root.trust is None else root.trust)
-        return Authority(acts.role, min(acts.taint, trust)), origin
+        return Authority(acts.role, trust), origin
 
 
 _BACK = "It is looked for, and compared when it is back."

@@ -137,7 +137,10 @@ class Webhooks:
             return True  # who sends there hears that it cannot be taken now
 
     def _names_hook(self, folder: str) -> bool:
-        return bool(self._config.names(folder, b"webhook"))
+        try:
+            return self._home.group(folder).says(b"webhook")
+        except OSError:
+            return False
 
     async def _move(self, wanted: str | None) -> bool:
         """Listen there, and nowhere else. Whether that is so now."""

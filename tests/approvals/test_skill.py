@@ -8,7 +8,7 @@ import pytest
 
 from clawd.ledger import authored
 from clawd.skills import proposals
-from clawd.skills.proposals import version
+from clawd.skills.manifest import version
 from tests.approvals.conftest import World
 from tests.skills.making import skill
 

@@ -149,6 +149,8 @@ def test_proposals_are_called_by_their_names(home: Home) -> None:
         skills.proposal(home, "new-one", None)
     with pytest.raises(UsageError, match="clawd skills reject"):
         skills.removed(home, "new-one", "main")
+    left = skill(home.group("main").skills / ".proposed", "left")
+    assert Path(skills.removed(home, "left", "main")["kept"]).is_dir() and not left.exists(), "nobody is asked about it"
 
 
 def test_the_chat_is_told_what_it_can_use(home: Home) -> None:

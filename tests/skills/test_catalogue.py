@@ -92,6 +92,15 @@ def test_where_others_can_write_nothing_is_believed(home: Home) -> None:
     assert catalogue.of("main") == [] and "it is no folder" in catalogue.refused("main")[0].errors[0]
 
 
+def test_what_is_mended_deep_inside_is_used(home: Home) -> None:
+    folder = skill(home.skills, "a", references__x="1")
+    (folder / "references/x").chmod(0o666)
+    catalogue = Catalogue(home)
+    assert [each.name for each in catalogue.refused("main")] == ["a"]
+    (folder / "references/x").chmod(0o644)
+    assert names(catalogue.of("main")) == ["a"]
+
+
 def test_what_an_agent_proposes_is_not_used(home: Home) -> None:
     skill(home.group("main").skills / ".proposed", "a")
     catalogue = Catalogue(home)

@@ -8,7 +8,9 @@ import pytest
 
 from clawd.errors import ClawdError, UsageError
 from clawd.skills import proposals
-from clawd.skills.proposals import accept, drafted, place, skill_md, version, withdraw
+from clawd.skills.archive import set_aside
+from clawd.skills.manifest import version
+from clawd.skills.proposals import accept, clear, drafted, place, skill_md, withdraw
 from clawd.skills.skill import load
 from tests.skills.making import skill
 
@@ -47,6 +49,23 @@ def test_a_name_is_a_skills_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         propose(tmp_path, name, text=skill_md("x", "d", "b"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["strasse", "stra\u017fe", "\ufb01le"])
+def test_no_name_passes_for_another(tmp_path: Path, name: str) -> None:
+    skill(tmp_path, "straße")
+    with pytest.raises(UsageError, match=r"too much like|write it plainly"):
+        propose(tmp_path, name, text=skill_md(name, "d", "b"))
+    propose(tmp_path, "straße", text=skill_md("straße", "d", "b"))
+
+
+def test_what_nobody_is_asked_about_is_cleared_but_for_what_a_person_edited(tmp_path: Path) -> None:
+    theirs = {propose(tmp_path, name, text=skill_md(name, "d", "b")) for name in ("over", "open", "edited", "aside")}
+    skill(tmp_path / ".proposed", "edited", "by hand")
+    set_aside(tmp_path / ".proposed/aside")
+    (tmp_path / ".proposed/.0123456789abcdef").mkdir()
+    clear(tmp_path, theirs, {"open"})
+    assert sorted(each.name for each in (tmp_path / ".proposed").iterdir()) == [".old", "edited", "open"]
 
 
 def test_what_cannot_be_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import stat
 from pathlib import Path
@@ -124,6 +125,29 @@ def test_what_is_wrong_is_said_and_disturbs_no_other(home: Home, shelf: Shelf) -
     assert any(line.startswith("The skill bad (") and "is not used" in line for line in told)
     assert any("long" in line and "2,000 characters" in line for line in told) and len(told) == 2
     assert lying(Catalogue(home), "main") == (versions, told)
+
+
+def test_one_that_cannot_be_copied_disturbs_no_other(home: Home, shelf: Shelf) -> None:
+    skill(home.skills, "good")
+    skill(home.skills, "large", data="x" * 20_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        versions, told = shelf.look("main")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [each.skill.name for each in versions] == ["good"]
+    assert len(told) == 1 and "large" in told[0] and "it cannot be copied (File too large)" in told[0]
+    assert [each.skill.name for each in shelf.look("main")[0]] == ["good", "large"]
+
+
+def test_a_copy_that_a_power_cut_left_hollow_is_made_again(home: Home, shelf: Shelf) -> None:
+    skill(home.skills, "a", data="x")
+    [version] = shelf.look("main")[0]
+    shelf.render("stale", {version.key: version}, {}, busy=False)
+    os.truncate(shelf.copy_of(version) / "data", 0)
+    later = Shelf(home, Catalogue(home))
+    assert later.look("main")[0] == [version] and (later.copy_of(version) / "data").read_text() == "x"
 
 
 def test_only_what_somebody_has_a_use_for_is_kept(home: Home, shelf: Shelf) -> None:

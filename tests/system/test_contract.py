@@ -25,6 +25,8 @@ DELIVERY = "id, turn|null, channel, chat, n, kind, state, platform_id|null, atte
 GROUP = "group, folder, sessions, bindings[], engine, backend, authority, taint"
 APPROVAL = "id, kind, state, person, channel, chat, made, expires, decided|null, result|null, what, group|null"
 SKILL = "name, scope, group|null, description, shadows, proposed, warnings[], errors[], path"
+SCHEDULE = "id, group, expr, tz, next|null, last|null, enabled, proposed, error|null"
+FIRING = "id, due, fired|null, outcome, reason|null, turn|null"
 CONTRACT = {
     "status": "{version, pid, home, uptime_s, ready, groups, turns{queued, running, held}, sandboxes,"
     " channels[{channel, state}], webhooks{listen, state, error|null}|null}",
@@ -59,6 +61,15 @@ CONTRACT = {
     "approvals list": f"[{{{APPROVAL}}}]",
     "approvals show": f"{{{APPROVAL}, words, effect}}",
     "approvals approve": f"{{{APPROVAL}}}",
+    "schedule list": f"[{{{SCHEDULE}}}]",
+    "schedule show": f"{{{SCHEDULE}, times[], acts_for, trust, text, file|null, history[{{{FIRING}}}]}}",
+    "schedule history": f"[{{{FIRING}}}]",
+    "schedule next": "{times[], said|null, error|null}",
+    "schedule add": "{id, group, file, expr, tz, understood, next[], prompt|null}",
+    "schedule run": f"{{{FIRING}}}",
+    "schedule pause": "{id, group, enabled}",
+    "schedule resume": "{id, group, enabled}",
+    "schedule remove": "{id, group, kept}",
     "skills list": f"[{{{SKILL}}}]",
     "skills show": f"{{{SKILL}, triggers[], allowed_tools|null, compatibility, license, metadata, sha256|null,"
     " files[{path, bytes}], body}",
@@ -89,9 +100,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """schedule list | schedule add | schedule show X
-schedule run X | schedule pause X | schedule resume X | schedule remove X | schedule history | schedule next daily
-skills history N | skills revert N 1 | memory write | memory read 1
+NOT_YET = """skills history N | skills revert N 1 | memory write | memory read 1
 memory search milk -k 3 --explain | memory list | memory update 1 | memory delete 1 | memory edit 1
 memory consolidate | memory reflect | memory reindex | memory pending | memory approve 1 | memory reject 1
 memory quarantine | memory trust F | memory why 1 | inject --session S --role user
@@ -218,6 +227,10 @@ LOOKS = {
     "channels test": "channels test telegram",
     "people list": "people list",
     "approvals list": "approvals list",
+    "schedule list": "schedule list",
+    "schedule show": "schedule show milk",
+    "schedule history": "schedule history",
+    "schedule next": "schedule next @daily",
     "skills list": "skills list",
     "skills show": "skills show made --group play",
     "skills check": "skills check /nowhere",
@@ -254,6 +267,16 @@ class Life:
         self._chat("held", "say never", "--group", "stuck")
         self._chat("late", "be slow", "--group", "play", "--timeout", "1.5")
         until(lambda: self._state(5) == "recorded")
+        add = ("schedule", "add", "0 9 29 2 *", "say milk", "--session", "own", "--id")
+        self.schedules = {
+            "schedule add": home.json(*add, "milk"),
+            "schedule run": home.json("schedule", "run", "milk"),
+            "schedule pause": home.json("schedule", "pause", "milk"),
+            "schedule resume": home.json("schedule", "resume", "main/milk"),
+        }
+        home.json(*add, "gone")
+        self.schedules["schedule remove"] = home.json("schedule", "remove", "gone")
+        until(lambda: home.json("schedule", "history", "milk"), pause=0.5)
         assert self.home.cli("sandbox", "exec", "--", "python3", "-c", ASK).stdout == "403\n"
         self.looks = {"running": self._look()}
         assert home.stop() == 0
@@ -344,6 +367,20 @@ def test_people_and_channels_are_in_the_contracts_words(life: Life) -> None:
     assert printed(life.looks["alone"]["people list"]) == [life.granted]
     for row in printed(life.looks["running"]["channels list"]):
         assert row["state"] in CHANNEL_STATES and row["last_inbound"] is not None and moment(row["last_inbound"])
+
+
+def test_schedules_are_in_the_contracts_words(life: Life) -> None:
+    for name, value in life.schedules.items():
+        check(value, shape(CONTRACT[name]))
+    for way in ("running", "alone"):
+        [row] = printed(life.looks[way]["schedule list"])
+        assert (row["id"], row["group"], row["expr"], row["enabled"], row["proposed"]) == (
+            "main/milk", "main", "0 9 29 2 *", True, False
+        )  # fmt: skip
+        assert moment(row["next"]) and moment(row["last"])
+        [run] = printed(life.looks[way]["schedule history"])
+        assert (run["id"], run["outcome"]) == ("main/milk", "ran") and moment(run["due"]) <= moment(run["fired"])
+        assert len(printed(life.looks[way]["schedule next"])["times"]) > 1
 
 
 def test_skills_are_in_the_contracts_words(life: Life) -> None:
@@ -638,6 +675,12 @@ def test_what_is_not_built_yet_says_so_in_json(plain: Home) -> None:
         ("channels test telegraf", 5, "telegram"),
         ("people grant Bob king", 2, "admin"),
         ("people revoke nobody", 5, "people list"),
+        ("schedule add purple", 2, "surely understood"),
+        ("schedule list --group nobody", 5, "nobody"),
+        ("schedule show nobody", 5, "schedule list"),
+        ("schedule run nobody", 5, "schedule list"),
+        ("schedule history nobody", 5, "schedule list"),
+        ("schedule add daily x --budget -1", 2, "--budget"),
         ("pair", 1, "clawd run"),
         ("pair --role king", 2, "member"),
         ("groups set main model.engin offline", 4, "engine"),

@@ -89,11 +89,9 @@ def test_a_broken_edit_of_each_kind_keeps_what_worked_and_names_file_and_line(ho
     assert answered(home, "hello")
     assert sum("CLAUDE.md is not used" in text for _, text in notices(home)) == 1
 
-    (layout.groups / "new").mkdir()
-    until(layout.group("new").claude_md.exists, 3 * SECOND)  # a group, once nobody copies into it
     assert home.ask("groups.set", name="main", key="trigger", value="hey")
-    layout.group("new").claude_md.write_text("be brief")
-    told(home, "groups/new/CLAUDE.md was edited (8 bytes)")
+    b.claude_md.write_text("be brief")
+    told(home, "groups/b/CLAUDE.md was edited (8 bytes)")
     assert not any("main/group.toml" in text for _, text in notices(home))
     assert home.stop() == 0
     said = json.dumps(home.log())

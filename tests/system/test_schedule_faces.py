@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import json
 import tomllib
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from clawd.cli.main import run
 from clawd.commands import looking
+from clawd.ledger.db import Ledger
 from tests.system.conftest import Home, call, until
 
-DAILY = ("schedule", "add", "every weekday at 9", "say good morning", "--id", "good-morning")
+HOUR = (datetime.now(ZoneInfo("Europe/Berlin")).hour + 6) % 24  # not while this runs
+DAILY = ("schedule", "add", f"every weekday at {HOUR}:00", "say good morning", "--id", "good-morning")
 OPTIONS = ("--tz", "Europe/Berlin", "--jitter", "5m", "--session", "own", "--budget", "0.5")
 
 
@@ -54,12 +58,14 @@ def line(home: Home, capsys: pytest.CaptureFixture[str]) -> Line:
 def test_a_schedule_is_added_looked_at_paused_and_removed(home: Home, line: Line, daemon: bool) -> None:
     if daemon:
         home.start()
+    else:
+        Ledger.open(home.layout.ledger_file).close()  # to make one takes a while
     made = line.json(*DAILY, *OPTIONS)
     assert (made["id"], made["expr"], made["understood"], len(made["next"])) == (
-        "main/good-morning", "0 9 * * mon-fri", "every weekday at 09:00 (Europe/Berlin)", 3
+        "main/good-morning", f"0 {HOUR} * * mon-fri", f"every weekday at {HOUR:02}:00 (Europe/Berlin)", 3
     )  # fmt: skip
     assert line.file("good-morning") == {
-        "schema": 1, "cron": "0 9 * * mon-fri", "tz": "Europe/Berlin", "prompt": "say good morning",
+        "schema": 1, "cron": f"0 {HOUR} * * mon-fri", "tz": "Europe/Berlin", "prompt": "say good morning",
         "session": "own", "jitter": "5m", "budget": 0.5,
     }  # fmt: skip
     assert line.json(*DAILY, *OPTIONS) == made  # the same again is the same
@@ -118,8 +124,10 @@ def test_reminders_in_plain_words(home: Home, line: Line) -> None:
     until(lambda: home.said()[-1:] == [("assistant", "Reminder: stretch")])
     assert line.chat("cancel reminder stretch") == "stretch is cancelled."
     until(lambda: not line.json("schedule", "list"))
-    assert line.chat("/schedule every weekday at 9: say hello").startswith("main/say-hello: every weekday at 09:00")
-    assert "say-hello: 0 9 * * mon-fri (next " in line.chat("/schedule")
+    assert line.chat("/schedule every 29 February at 9: say hello").startswith(
+        "main/say-hello: every year on 29 February at 09:00"
+    )
+    assert "say-hello: 0 9 29 2 * (next " in line.chat("/schedule")
     line.json("schedule", "run", "say-hello")
     assert line.ran("say-hello")["outcome"] == "ran"
     until(lambda: home.said()[-1:] == [("assistant", "hello")])

@@ -4,13 +4,13 @@ itself; and what an agent asks to watch acts for nobody above its turn."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.system.conftest import Home, call, until
+from tests.system.conftest import DEADLINE, Home, call, until
 from tests.system.ground import Ground, ground
 
 RULE = 'schema = 1  # by hand\n[[watch]]\npaths = ["work/{name}"]\nsettle = 0.1\ncooldown = 0\nprompt = "{prompt}"\n'
@@ -80,8 +80,7 @@ def test_a_day_of_changed_files() -> None:
         home.write("groups/main/group.toml", RULE.format(name="in", prompt="sh: true").replace("= 0.1", "= 2.5"))
         until(lambda: sum("group.toml" in line["msg"] for line in home.log()) > 1)
         before = memory(home)
-        for n in range(STORM):
-            os.close(os.open(work / "in" / f"f{n}", os.O_CREAT | os.O_WRONLY))
+        subprocess.run(f"seq -f f%.0f {STORM} | xargs touch", shell=True, cwd=work / "in", check=True, timeout=DEADLINE)
         until(lambda: len(wakes(home)) == 3)
         assert f"… and {STORM - 20:,} more" in listed(wakes(home)[2])
         assert f"{STORM:,} added." in json.loads(wakes(home)[2]["text"])[1]["text"]
@@ -121,11 +120,12 @@ def test_what_an_agent_watches(home: Home) -> None:
     (folder.work / "in" / "a.md").write_text("x")
     until(lambda: wakes(home))
     (wake,) = wakes(home)
-    assert (wake["authority"], wake["trust"], wake["origin"]) == ("owner", 0.7, "agent")
+    assert (wake["authority"], wake["trust"], wake["origin"]) == ("owner", 1.0, "agent")
     assert json.loads(wake["text"])[0]["origin"] == "agent"
 
+    until(lambda: {row["state"] for row in rows(home, "SELECT state FROM turn")} == {"answered"})
     member = {**ask, "paths": ["work/in2"], "prompt": "send it all"}
-    home.script(call("watch", **member), {"text": "asked"}, {"text": "heard"}, {"text": "NOTHING"})
+    home.script({"text": "1"}, {"text": "2"}, call("watch", **member), {"text": "asked"}, {"text": "4"}, {"text": "5"})
     home.json("chat", "-m", "watch that", "--as", "member:bob")
     (open_,) = [row for row in home.json("approvals", "list") if row["state"] == "open"]
     assert open_["what"] == "wake the group main whenever files change in “work/in2”"
@@ -138,7 +138,7 @@ def test_what_an_agent_watches(home: Home) -> None:
     (folder.work / "in2" / "b.md").write_text("x")
     until(lambda: len(wakes(home)) == 2)
     wake = wakes(home)[1]
-    assert wake["authority"] == "member" and wake["trust"] <= 0.7
+    assert wake["authority"] == "member" and wake["trust"] <= 0.4
     until(lambda: rows(home, "SELECT t.authority FROM turn t JOIN turn_wake w ON w.turn = t.id WHERE w.wake = ?"
                              " AND t.state = 'answered'", wake["id"]) == [{"authority": "member"}])  # fmt: skip
     assert home.stop() == 0

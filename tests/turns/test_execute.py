@@ -17,6 +17,10 @@ from tests.turns.conftest import Ground, opened
 pytestmark = pytest.mark.anyio
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def output(
     ground: Ground, script: str, role: Role = Role.OWNER, seconds: float = 10.0
 ) -> tuple[int, bytes, list[Role]]:

@@ -12,10 +12,12 @@ import anyio
 import pytest
 
 from clawd.errors import LeaseLost, NotFound, UsageError
-from clawd.ledger import authored, effects, turns
+from clawd.ledger import approvals, authored, effects, turns
 from clawd.ledger.db import Transaction
+from clawd.ledger.deliveries import TERMINAL
 from clawd.model import Final, Lease
 from clawd.skills.manifest import manifest
+from clawd.skills.proposals import skill_md
 from clawd.trust import Role
 from clawd.turns.run import Run
 from clawd.turns.skills import named
@@ -62,6 +64,10 @@ def seen(ground: Ground, run: Run) -> list[str]:
     """What the sandbox sees, shared ones first."""
     spec = ground.box(run).spec
     return [each.name for root in (spec.skills, spec.group_skills) for each in sorted(root.iterdir())]
+
+
+def seen_own(ground: Ground, run: Run) -> list[str]:
+    return sorted(each.name for each in ground.box(run).spec.group_skills.iterdir())
 
 
 def told(ground: Ground) -> list[str]:
@@ -148,8 +154,44 @@ async def test_a_lower_skill_is_taken_away_from_a_turn_above(tmp_path: Path) -> 
         assert seen(ground, run) == ["low"]
         await end(ground, lease)
         await ground.ledger.do(lambda tx: tx.execute("UPDATE grp SET authority = 'owner', taint = 1.0"))
+        # What it may not see cannot be taken away: it is not begun.
+        (shared := ground.box(run).spec.skills).rename(tmp_path / "shared")
+        shared.touch()
+        seq = await ground.accept(session="refused")
+        assert await ground.counter.next_turn(run.id, 0, 0.0) is None and seen_own(ground, run) == ["low"]
+        assert "cannot be shown" in ((await ground.turn(seq))["error"])
+        shared.unlink()
         await turn(ground)
         assert seen(ground, run) == [] and [each.skill.name for each in ground.skills.of("main").lowering] == ["low"]
+
+
+async def test_nobody_takes_over_the_words_of_another_or_asks_without_end(tmp_path: Path) -> None:
+    async with stage(tmp_path) as ground:
+        lease = await turn(ground, Role.MEMBER)
+        run = await ground.run()
+        for folder in (skill(ground.home.skills, "a", scripts__x="1"), skill(run.spec.work, "b", scripts__x="1")):
+            (folder / "SKILL.md").write_text("---\nname: a\ndescription: d\n---\nb\n")
+        with pytest.raises(UsageError, match="a skill already that is the same as b"):
+            await ground.skills.propose(run, lease, "b", None)
+        await ground.ledger.do(lambda tx: tx.execute("DELETE FROM authored"))
+
+        def wait(tx: Transaction) -> None:
+            for n in range(5):
+                effect = {"group": "main", "name": f"n{n}", "sha256": "0"}
+                approvals.add(
+                    tx, "skill", effect, "0", subject=str(n), person="", at=TERMINAL, group="main", turn=lease.turn,
+                    now=ground.clock.now(), expires=ground.clock.now(),
+                )  # fmt: skip
+
+        await ground.ledger.do(wait)
+        with pytest.raises(UsageError, match="5 skills wait"):
+            await ground.skills.propose(run, lease, "c", skill_md("c", "d", "b"))
+        assert await ground.ledger.do(lambda tx: authored.every(tx, "skill", "main")) == {}
+        await ground.ledger.do(lambda tx: authored.note(tx, "skill", "main", "c", "0", lease.turn, NOW))
+        left = ground.home.group("main").skills / ".proposed/.left"
+        left.mkdir()
+        await ground.skills.recover()
+        assert not left.exists()
 
 
 async def test_who_has_the_owner_s_directories_reads_nothing_of_a_member_s(tmp_path: Path) -> None:

@@ -224,6 +224,7 @@ async def test_files_that_are_nobodys_word_are_refused(tmp_path: Path, monkeypat
         assert "link" in errors["main/link"] and "chmod go-w" in errors["main/open"]
         assert "Twin differ in case alone" in errors["main/twin"] and "not UTF-8" in errors["main/latin"]
         assert "its name may have" in errors["main/bad name"]
+        os.mkfifo(made.home.group("main").config_file)  # nor is it waited for
         (folder / "Twin.toml").unlink()
         await made.clockwork.renew("main")
         assert made.one("twin")["error"] is None
@@ -384,7 +385,7 @@ async def test_what_an_agent_wrote_acts_as_its_turn_did(tmp_path: Path) -> None:
         assert made.end()["role"] == "owner"
 
 
-async def test_an_owners_agent_is_trusted_as_agents_are(tmp_path: Path) -> None:
+async def test_an_agent_speaks_for_itself_with_its_turns_trust(tmp_path: Path) -> None:
     async with works(tmp_path) as made:
 
         def voice(tx):  # type: ignore[no-untyped-def]
@@ -392,7 +393,7 @@ async def test_an_owners_agent_is_trusted_as_agents_are(tmp_path: Path) -> None:
             return authored.voice(tx, "schedule", "main", "x"), authored.voice(tx, "schedule", "main", "y")
 
         assert made.ledger.tx(voice) == (
-            (Authority(Role.OWNER, 0.7), "agent"), (Authority(Role.OWNER, 1.0), "owner"),
+            (Authority(Role.OWNER, 1.0), "agent"), (Authority(Role.OWNER, 1.0), "owner"),
         )  # fmt: skip
 
 

@@ -271,7 +271,7 @@ async def test_what_is_said_of_a_groups_files(tmp_path: Path) -> None:
         c.claude_md.write_text("edited")
         (d.root / "schedules").mkdir()
         (d.schedules / "a.toml").write_text("x")
-        e.config_file.write_text("y = \n")
+        e.config_file.write_text("\ny = \n")
         room.edits._hit("groups", frozenset({""}))  # after a storm this is all that is heard
         await room.until(lambda: len(room.told) >= 2)
         assert {each.partition(" ")[0] for each in room.said()} == {"groups/c/CLAUDE.md", "groups/e/group.toml"}

@@ -378,6 +378,8 @@ async def test_sixty_a_minute_a_hook_and_strangers_by_address(world: World) -> N
             assert (await world.post("github", PUSH, wrong))[0] == 401
         world.clock.advance(20)
         assert await headers_of("github", **wrong) == (429, 40)
+        mapped = {"X-Forwarded-For": "::ffff:127.0.0.1"}  # one of IPv4 is never a network of all of them
+        assert (await headers_of("github", **wrong, **mapped))[0] == 429
         head = request(PUSH).removesuffix(PUSH)
         assert status_of(await world.raw(head)) == 429  # before a body was there
         # a proxy of this machine says whose request it is: others are served, and are not counted for the hook

@@ -52,12 +52,14 @@ class Arguments(BaseModel):
 
 async def prepare(context: ToolContext, arguments: Arguments) -> Act | dict[str, Any]:
     """Raises UsageError for what cannot be watched or may not be, NotFound."""
+    rules = {digest(rule): rule for rule in await to_thread.run_sync(_rules, context)}
+    if arguments.action == "list":
+        return {"watches": [_shown(id, each) for id, each in rules.items()]}
     if arguments.action == "add":
         rule = _rule(arguments)
+        if digest(rule) in rules:
+            raise UsageError("there is such a watch already")
     else:
-        rules = {digest(rule): rule for rule in await to_thread.run_sync(_rules, context)}
-        if arguments.action == "list":
-            return {"watches": [_shown(id, each) for id, each in rules.items()]}
         found = [each for id, each in rules.items() if len(arguments.id) >= _ID and id.startswith(arguments.id)]
         if not found:
             raise NotFound(f"there is no watch {arguments.id!r}; list gives their ids")
