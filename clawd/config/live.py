@@ -93,9 +93,10 @@ class LiveConfig:
         bound = self.group(folder).bindings
         return bound if self.problem_of(folder) is None else ()
 
-    def first_binding(self, folder: str) -> str | None:
+    def first_binding(self, folder: str) -> str:
+        """A group's own chat, where it is told what nobody asked for: its first, or its terminal."""
         bindings = self.group(folder).bindings
-        return bindings[0] if bindings else None
+        return bindings[0] if bindings else f"terminal:{folder}"
 
     def followups(self, folder: str) -> str:
         """What a message does while a turn of its group is at work; the default where that cannot be read."""

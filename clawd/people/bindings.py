@@ -129,7 +129,7 @@ class Bindings:
 
     async def base(self, group: str) -> str:
         """The plain id of a group's own conversation: its first binding, or its terminal."""
-        return await self._base(self._config.first_binding(group) or f"terminal:{group}", group)
+        return await self._base(self._config.first_binding(group), group)
 
     async def _base(self, base: str, group: str) -> str:
         return await self._ledger.do(lambda tx: groups.own_base(tx, base, group))

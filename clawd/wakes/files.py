@@ -123,8 +123,7 @@ class Files:
 
     def address(self, group: str) -> Address:
         """Where a group is answered that nobody asked from."""
-        binding = self._config.first_binding(group)
-        return address_of(binding) if binding else Address("terminal", "", group, "")
+        return address_of(self._config.first_binding(group))
 
     def say(self, tx: Transaction, group: str, base: str, text: str) -> None:
         """Tell a group something; `said` once that is durable."""

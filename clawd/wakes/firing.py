@@ -70,8 +70,7 @@ class Places:
         bindings = self._config.group(group).bindings
         if (problem := self._config.problem_of(group)) is not None:
             raise problem
-        terminal = f"terminal:{group}"
-        return address_of(bindings[0] if bindings else terminal), (*bindings, terminal)
+        return address_of(self._config.first_binding(group)), (*bindings, f"terminal:{group}")
 
 
 class Doing:

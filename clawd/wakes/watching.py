@@ -20,6 +20,7 @@ import anyio
 from anyio import to_thread
 
 from clawd import faults
+from clawd.approvals.watch import digest
 from clawd.clock import moment_of, rfc3339
 from clawd.config.group import Watch
 from clawd.errors import ClawdError, UnsafePath
@@ -377,7 +378,7 @@ class Watching:
 
     def _acts(self, tx: Transaction) -> tuple[Authority, Origin]:
         """For whom it wakes, at the trust of the folders that changed, and whose words its prompt is."""
-        acts, origin = authored.voice(tx, "watch", self.group, _digest(self.watch))
+        acts, origin = authored.voice(tx, "watch", self.group, digest(self.watch))
         trust = acts.taint
         for root in self._roots.values():
             if seen.is_waiting(tx, self.rule, root.inner, os.fsencode(root.key) + b"0"):
@@ -395,7 +396,3 @@ _RESTS = (
 
 def _beyond(key: str, more: str) -> str:
     return f"The watched folder {key} has more than {more}: what is beyond is not watched." if more else ""
-
-
-def _digest(watch: Watch) -> str:
-    return authored.digest(watch.model_dump(mode="json"))

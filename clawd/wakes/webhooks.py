@@ -33,7 +33,7 @@ from clawd.files import open_beneath, sync_directory, walk_beneath
 from clawd.ids import is_group_name, new_id
 from clawd.ledger import hooks
 from clawd.ledger.db import Ledger
-from clawd.ledger.deliveries import Address, address_of
+from clawd.ledger.deliveries import address_of
 from clawd.model import Part
 from clawd.tasks import Whole
 from clawd.trust import Origin
@@ -236,7 +236,7 @@ class Webhooks:
         await to_thread.run_sync(partial(self._put, hook, inbox, file, body))
         faults.passing("hook-kept")
         try:
-            base, binding = await self._base(hook.group), self._config.first_binding(hook.group)
+            base, to = await self._base(hook.group), address_of(self._config.first_binding(hook.group))
             woken = await self._ledger.do(
                 lambda tx: hooks.take(
                     tx,
@@ -244,7 +244,7 @@ class Webhooks:
                     keys,
                     file=file,
                     base=base,
-                    to=address_of(binding) if binding else Address("terminal", "", hook.group, ""),
+                    to=to,
                     parts=_parts(hook, genuine, body, file),
                     now=rfc3339(now),
                 )

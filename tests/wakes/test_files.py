@@ -21,6 +21,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from clawd.approvals.watch import digest
 from clawd.channel import NOTICE
 from clawd.clock import SystemClock, rfc3339
 from clawd.config.home import Home
@@ -35,7 +36,6 @@ from clawd.tasks import Tasks
 from clawd.trust import Role
 from clawd.wakes.files import LOOKS, Files
 from clawd.wakes.watcher import Watcher
-from clawd.wakes.watching import _digest
 
 pytestmark = pytest.mark.anyio
 
@@ -556,7 +556,7 @@ async def authority(world: World) -> None:
     agent = RULE.replace('"see"', '"sh: id"') + 'globs = ["*.md"]\n'
     await world.group("whose", RULE + agent, roots=2)
     watch = world.config.group("whose").watch[1]
-    await world.ledger.do(lambda tx: authored.note(tx, "watch", "whose", "work", _digest(watch), turn, now()))
+    await world.ledger.do(lambda tx: authored.note(tx, "watch", "whose", "work", digest(watch), turn, now()))
     (work / "a.md").write_text("x")
     found = await world.until(lambda: w if len(w := world.wakes("whose")) == 2 else None)
     assert {(each["authority"], each["trust"], each["origin"], each["kind"]) for each in found} == {
