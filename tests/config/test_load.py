@@ -266,9 +266,8 @@ def test_every_example_of_the_documents_is_understood(document: str) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     assert blocks
     for block in blocks:
-        kind = (
-            Allowlist if "[[roots]]" in block else GroupConfig if re.search(r"^grants|^\[\[mounts", block) else Config
-        )
+        of_group = re.search(r"^grants|^\[\[(mounts|watch|webhook)\]\]", block)
+        kind = Allowlist if "[[roots]]" in block else GroupConfig if of_group else Config
         parse(kind, block, f"{document}: {block}")
 
 
