@@ -1,5 +1,5 @@
 """The daemon that a test can bring to a stand: while the file `loop` is in its home its event loop is blocked, while
-`ledger` is there nothing is committed."""
+`ledger` is there nothing is committed. `<file>.stands` says that it stands."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.system.watched import watch
 
 def _wait(file: Path) -> None:
     while file.exists():
+        file.with_suffix(".stands").touch()
         time.sleep(0.01)
 
 

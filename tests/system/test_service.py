@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import DEADLINE, Home
+from tests.system.conftest import DEADLINE, Home, until
 from tests.system.ground import Ground
 from tests.system.test_trouble import AS_ROOT, Disk, deaf_until_full, small
 
@@ -97,6 +97,7 @@ def test_a_daemon_that_stands_still_gives_no_sign_of_life_until_it_goes_on(
     home.start(module="tests.system.stuck", **manager.environment)
     manager.hears("WATCHDOG=1")
     (home.root / what).touch()
+    until((home.root / f"{what}.stands").exists)
     manager.falls_silent()
     (home.root / what).unlink()
     manager.hears("WATCHDOG=1")
