@@ -396,6 +396,25 @@ def test_config_check_knows_which_agents_there_are(home: Home) -> None:
     assert wrong["where"] == "group main [model]" and "there are claude-code, codex" in wrong["what"]
 
 
+def test_what_does_not_wake_is_told(home: Home) -> None:
+    main, words = home.group("main"), "cron: hour: '25' cannot be read; it goes from 0 to 23"
+    main.schedules.mkdir()
+    (main.schedules / "good.toml").write_text('schema = 1\nevery = "1h"\nprompt = "p"\n')
+    assert told(home, "schedules") == [("ok", "every schedule is understood")] and config_check(home, None)["ok"]
+    (main.schedules / "bad.toml").write_text('schema = 1\ncron = "0 25 * * *"\nprompt = "p"\n')
+    [wrong] = config_check(home, None)["errors"]
+    assert wrong == {"where": "groups/main/schedules/bad.toml:2 cron", "what": words.partition(": ")[2], "hint": ""}
+    [(level, message)] = told(home, "schedules")
+    assert level == "warn" and message == f"main/bad is not taken up: groups/main/schedules/bad.toml:2 {words}"
+    main.config_file.write_text('[[watch]]\npaths = ["work"]\n[heartbeat]\nhours = "9-18"\n')
+    assert told(home, "watches") == [("ok", "every folder that is to be watched may be")]
+    assert told(home, "heartbeat") == [("warn", "the heartbeat of group main has no list, so nothing is looked at")]
+    main.config_file.write_text('[[watch]]\npaths = ["work", "/mnt/scans"]\n')
+    [(level, message)] = told(home, "watches")
+    assert level == "warn" and "/mnt/scans is not watched for group main: it is no mount of the group" in message
+    assert told(home, "heartbeat") == []
+
+
 def test_grants_are_held_against_what_is_there(home: Home, tmp_path: Path) -> None:
     assert told(home, "services") == [("ok", "every service that is granted is there")]
     with home.config_file.open("a") as config:

@@ -143,7 +143,7 @@ _BUILT = (
     ),
     Command(
         ("config", "check"),
-        "whether config.toml and every group.toml are valid",
+        "whether config.toml, every group.toml and every schedule are valid",
         "homes:check",
         (_argument("file", nargs="?", metavar="FILE", help="one alone (default: all of the home)"),),
         home=False,

@@ -36,7 +36,7 @@ def check(options: Namespace, home: Home) -> int:
     if options.json:
         write_json(found)
     elif found["ok"]:
-        what = str(file) if file else f"{home.config_file} and every group.toml"
+        what = str(file) if file else f"{home.config_file}, every group.toml and every schedule"
         sys.stdout.write(f"{cell(what)}: valid\n")
     else:
         table(found["errors"], ("where", "what", "hint"), "not valid", beneath=("what", "hint"))

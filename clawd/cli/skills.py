@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -86,7 +87,8 @@ def new(options: Namespace, home: Home) -> int:
     found = skills.made(home, options.name, options.group)
     give(found, options.json)
     if not options.json:
-        say(f"Fill in {found['path']}/SKILL.md; whether it is right says: clawd skills check {found['path']}")
+        path = found["path"]
+        say(f"Fill in {path}/SKILL.md; whether it is right says: clawd skills check {shlex.quote(path)}")
     return 0
 
 

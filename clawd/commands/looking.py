@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from clawd import __version__
 from clawd.clock import rfc3339
-from clawd.commands import channels
+from clawd.commands import channels, schedules
 from clawd.config.home import Home, group_folders
 from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged
 from clawd.config.models import command_of
@@ -188,7 +188,8 @@ def sessions(home: Home, group: str | None) -> list[Shown]:
 
 
 def config_check(home: Home, file: Path | None) -> Shown:
-    """Whether a config.toml or group.toml is valid, or without one all of a home's, and every finding if not."""
+    """Whether a config.toml or group.toml is valid, or without one all of a home's and its schedules, and every finding
+    if not."""
     if file is not None:
         return check_file(file)
     found = check_home(home)
@@ -198,6 +199,10 @@ def config_check(home: Home, file: Path | None) -> Shown:
             command_of(config, merged(config, load_group(home, group)).model)
         except ConfigError as error:
             found["errors"].append({"where": f"group {group} [model]", "what": error.message, "hint": error.hint or ""})
+    for row in schedules.listed(home, None) if found["ok"] else ():
+        if (row["error"] or "").startswith("groups/"):  # of a file, and not that it paused itself
+            where, _, what = row["error"].partition(": ")
+            found["errors"].append({"where": where, "what": what, "hint": ""})
     return {**found, "ok": not found["errors"]}
 
 

@@ -4,8 +4,9 @@ here."""
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,10 +143,11 @@ def is_home(path: Path) -> bool:
                 return False
         if not config.is_file() or config.is_symlink():
             return False
-        content = tomllib.loads(config.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        text = config.read_text("utf-8", "replace")
+    except OSError:
         return False
-    return "schema" in content and isinstance(content.get("claw"), dict)
+    # Not parsed: a slip of the pen in it is told, and has no other home taken for this one.
+    return all(re.search(line, text, re.MULTILINE) for line in (r"^\s*schema\s*=", r"^\s*\[\s*claw\s*\]"))
 
 
 def find_home(explicit: str | None, environment: dict[str, str], current: Path) -> Home:
@@ -171,7 +173,7 @@ def require_home(home: Home, passed_over: Path | None = None) -> Home:
     """The same home, if it exists. Raises NotFound with the command that makes one, and why a current directory was
     `passed_over` that has a config; Refused when it is no directory."""
     if not home.root.exists():
-        hint = f"make one: clawd init {home.root}"
+        hint = f"make one: clawd init {shlex.quote(str(home.root))}"
         if passed_over is not None and (passed_over / "config.toml").is_file():
             hint += f"; or, if {passed_over} is one, nobody else may write to it: chmod go-w . config.toml"
         raise NotFound(f"there is no home at {home.root}", hint=hint)

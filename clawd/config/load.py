@@ -8,6 +8,7 @@ guessed.
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -44,7 +45,9 @@ def load_config(home: Home, environment: Mapping[str, str]) -> Config:
     path = home.config_file
     text = _read(path)
     if text is None:
-        raise NotFound(f"there is no {path}", hint=f"clawd init {home.root} writes one that works as it is")
+        raise NotFound(
+            f"there is no {path}", hint=f"clawd init {shlex.quote(str(home.root))} writes one that works as it is"
+        )
     data = _parse(path.name, text)
     sources = _override(data, environment)
     return _validated(Config, data, path.name, text, sources)

@@ -17,7 +17,7 @@ from clawd.config.load import check_home, load_config, load_group
 from clawd.config.models import models
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, ConfigError, SandboxUnavailable
-from clawd.health import budgets, channels, gateway, groups, machine, mounts, people, remains, skills, webhooks
+from clawd.health import budgets, channels, gateway, groups, machine, mounts, people, remains, skills, wakes, webhooks
 from clawd.health.findings import Finding, finding, read_ledger, settings_of_groups
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries, runs
@@ -61,9 +61,16 @@ def _home(home: Home) -> Iterator[Finding]:
             continue
         status = directory.stat()
         if status.st_uid != os.geteuid():
-            yield finding("rights", "error", f"{directory} belongs to another user", f"chown -R $USER {directory}")
+            yield finding(
+                "rights",
+                "error",
+                f"{directory} belongs to another user",
+                f"chown -R $USER {shlex.quote(str(directory))}",
+            )
         elif stat.S_IMODE(status.st_mode) & 0o077:
-            yield finding("rights", "error", f"others can look into {directory}", f"chmod 700 {directory}")
+            yield finding(
+                "rights", "error", f"others can look into {directory}", f"chmod 700 {shlex.quote(str(directory))}"
+            )
 
 
 def _config(home: Home) -> Iterator[Finding]:
@@ -205,6 +212,8 @@ CHECKS = (
     gateway.services,
     budgets.budgets,
     mounts.mounts,
+    wakes.schedules,
+    wakes.watches,
     webhooks.webhooks,
     skills.skills,
 )

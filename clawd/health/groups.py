@@ -75,7 +75,7 @@ def _beneath_mounts(home: Home) -> Iterator[Finding]:
             tree = Path(verdict.real)
             if mount.mode == "rw" and (real.is_relative_to(tree) or tree.is_relative_to(real)):
                 message = f"group {folder} could write to {mount.path}, in which this home or a part of it lies"
-                yield finding("groups", "error", message, f"edit {home.group(folder).config_file}")
+                yield finding("groups", "error", message, f"edit {shlex.quote(str(home.group(folder).config_file))}")
 
 
 def _works(home: Home) -> Iterator[Finding]:

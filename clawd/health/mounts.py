@@ -37,7 +37,7 @@ def mounts(home: Home) -> Iterator[Finding]:
         yield finding("mounts", level, f"no group has a mount: {problem.message}", problem.hint)
     found = [] if problem else [*_roots(home)]
     for group, wanted in asked.items() if problem is None else ():
-        command = f"edit {home.group(group).config_file}"
+        command = f"edit {shlex.quote(str(home.group(group).config_file))}"
         for mount in wanted:
             verdict = decided.check(mount.path, mount.mode == "rw", group)
             what = f"the mount {mount.name} of group {group}"
@@ -60,7 +60,7 @@ def _roots(home: Home) -> Iterator[Finding]:
     for root, verdict in zip(roots, verdicts, strict=True):
         if not verdict.allow:
             message = f"the root {root.path} cannot be shown as a whole: {verdict.reason}"
-            yield finding("mounts", "warn", message, f"edit {file}")
+            yield finding("mounts", "warn", message, f"edit {shlex.quote(str(file))}")
 
 
 def _inside(what: str, verdict: Verdict) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ chat belongs to one group."""
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -24,7 +25,9 @@ def people(home: Home) -> Iterator[Finding]:
         if open_channels or home.people_file.exists() or home.people_file.is_symlink():
             sound = False
             message = f"nobody but you at the terminal may speak: {roster.problem.message}"
-            yield finding("people", "error", message, roster.problem.hint or f"edit {home.people_file}")
+            yield finding(
+                "people", "error", message, roster.problem.hint or f"edit {shlex.quote(str(home.people_file))}"
+            )
     elif open_channels and not any(owner.accounts for owner in roster.owners()):
         sound = False
         message = f"no owner can speak on {', '.join(open_channels)}: no account of one is paired"

@@ -16,6 +16,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from clawd.config.places import line_of
 from clawd.errors import ClawdError, ConfigError, UnsafePath
 from clawd.files import read_owned, sync_directory
 from clawd.ids import folded
@@ -75,13 +76,15 @@ def read(folder: Path, id: str, zone: str, shown: str) -> Read:
         return Read("", None, f"{shown}: it cannot be read: {error.strerror}")
     sha256 = hashlib.sha256(data).hexdigest()
     try:
-        return Read(sha256, facts_of(parse_schedule(data.decode(), shown), zone), None)
+        text = data.decode()
+        return Read(sha256, facts_of(parse_schedule(text, shown), zone), None)
     except UnicodeDecodeError as error:
         return Read(sha256, None, f"{shown}: byte {error.start} is not UTF-8")
     except ConfigError as error:
         return Read(sha256, None, str(error))
-    except ClawdError as error:
-        return Read(sha256, None, f"{shown}: {error}")
+    except ClawdError as error:  # it begins with the field
+        line = line_of(text, (str(error).partition(":")[0],))
+        return Read(sha256, None, f"{shown}:{line} {error}" if line else f"{shown}: {error}")
 
 
 def facts_of(file: ScheduleFile, zone: str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ def test_a_new_home_works_as_it_is(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert load_config(home, {}) == Config()
     assert is_home(home.root)
+    home.config_file.write_text(home.config_file.read_text() + "[claw\n")
+    assert is_home(home.root)  # broken, and still the one that is meant
     assert home.people_file.read_text().startswith("schema = 1\n")
     for directory in (home.groups, home.state, main.root, main.work, main.inbox, main.sessions, main.skills):
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700

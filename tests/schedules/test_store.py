@@ -58,4 +58,4 @@ def test_what_it_says_is_kept_as_it_was_said(tmp_path: Path) -> None:
     file = store.file_of(read.facts)
     assert (file.catch_up, file.budget and file.budget.usd, file.session) == ("all", 0.5, "group")
     (tmp_path / "a.toml").write_text(TEXT.replace("0 9", "60 9"))
-    assert (store.read(tmp_path, "a", "UTC", "a.toml").error or "").startswith("a.toml: cron: minute")
+    assert (store.read(tmp_path, "a", "UTC", "a.toml").error or "").startswith("a.toml:2 cron: minute")
