@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import anyio
+from anyio import to_thread
+
 from clawd import stores
 from clawd.adapters import Adapters
 from clawd.approvals.approvals import Approvals
@@ -77,6 +80,7 @@ from clawd.wakes.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
 
+COPYING_S = 2.0  # whoever copies a folder is let finish before it is judged
 SECOND_HELLO = "a process of its sandbox played the runner"
 
 
@@ -282,7 +286,7 @@ class Rooms:
             is_news=lambda group, sentence: self.dispatcher.runs.is_news(group, sentence),
             config_of=self._config_of,
             schedules=self.clockwork.look,
-            skills=lambda group: None,
+            skills=lambda group: tasks.start_soon(self._tell_of_skills, group or "main"),
         )
         self.files = Files(
             home,
@@ -375,6 +379,13 @@ class Rooms:
         self.files.renew(group)
         self.clockwork.look(group)
         self.webhooks.look()
+
+    async def _tell_of_skills(self, group: str) -> None:
+        """What is wrong with skills is said when they are dropped in, not at the next turn alone."""
+        await anyio.sleep(COPYING_S)
+        _, wrong = await to_thread.run_sync(self.skills.shelf.look, group)
+        for sentence in self.composer.news(group, wrong):
+            await self.owner.tell(sentence)
 
     def _rules(self, group: str) -> Rules:
         """What holds in the shared chats of a group."""

@@ -128,12 +128,19 @@ class Composer:
                 "job": {"schema": claim.job["schema"]} if claim.job else None,
                 "effects": list(claim.effects),
             }
-        new = [each for each in refused if each not in self._refused.get(row["grp"], ())]
+        new = self.news(row["grp"], refused)
         self._refused[row["grp"]] = set(refused)
         limits = limits_of(settings.limits)
         taken = claim.steps[: row["base_steps"]]  # over from the turn that is tried again: they are not counted
         limits["steps"] += sum(step["role"] == "assistant" for step in taken)
         return Offer(row["id"], claim.attempt, claim.steps, wakes, context, limits), new
+
+    def news(self, group: str, refused: Sequence[str]) -> list[str]:
+        """Which of these sentences on a person's files the group was not told of; it is now."""
+        known = self._refused.setdefault(group, set())
+        new = [each for each in refused if each not in known]
+        known.update(new)
+        return new
 
     def chosen(self, group: str, choice: str | None) -> Effective:
         """What holds for a turn of the group, with the choice that was made for it alone (JSON)."""

@@ -103,7 +103,10 @@ class Clockwork:
             now = self._clock.now()
             step = due.Step(of.since, of.last_due, of.next, self._looks.get(of.key), fire=(now,))
             await self._carry_out(of, step, now)
-            return (await self._ledger.do(lambda tx: firings.history(tx, group, id, 1)))[0]
+            made = await self._ledger.do(lambda tx: firings.history(tx, group, id, 1))
+            if not made:
+                raise UsageError(f"{of.name} was changed just now; run it again")
+            return made[0]
 
     async def resume(self, group: str, id: str) -> bool:
         """A schedule that paused itself goes on from now; gives whether it had. That its file says `enabled = false` is

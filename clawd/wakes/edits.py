@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 SETTLE_S = 0.2  # after a notice: an editor may write twice
 ADOPT_S = 2.0  # after the last notice of a new folder: somebody may still copy into it
+AGAIN_AFTER_S = 5.0  # what could not be looked at
 AGAIN_S = 3600.0  # an edited file is told so often
 NAMED = 4  # files in one sentence
 _SLACK_NS = 1_000_000_000  # a file system's clock is not ours
@@ -121,7 +122,10 @@ class Edits:
                 await self._look(pending)
                 await self._adopt_folders()
             except Exception:
-                log.exception("an edit was not taken up")
+                log.exception("an edit was not taken up; it is tried again")
+                self._pending |= pending
+                await anyio.sleep(AGAIN_AFTER_S)
+                self._woken.set()
 
     # ── looking ──
 

@@ -364,10 +364,10 @@ def test_a_job_is_a_turn_without_chat_file_or_tools_whose_trust_is_that_of_its_i
     assert effect is not None and effect.result == {"error": "a job has no tools"}
     assert answer(desk, job, '{"a": 1}').deliveries == []
     assert desk.ledger.tx(lambda tx: groups.get(tx, "main")).authority.taint == 1.0
-    for held in ("job:1", "job:2"):
-        assert desk.ledger.tx(lambda tx, held=held: groups.session(tx, held)) is None  # type: ignore[misc]
+    for session in ("job:1", "job:2"):
+        assert desk.ledger.tx(lambda tx, id=session: groups.session(tx, id)) is None  # type: ignore[misc]
         with pytest.raises(UsageError, match="clawd's own"):
-            desk.accept(session=held)
+            desk.accept(session=session)
     assert desk.ledger.tx(groups.session_counts) == {"main": 1}
 
 

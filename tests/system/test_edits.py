@@ -89,6 +89,12 @@ def test_a_broken_edit_of_each_kind_keeps_what_worked_and_names_file_and_line(ho
     assert answered(home, "hello")
     assert sum("CLAUDE.md is not used" in text for _, text in notices(home)) == 1
 
+    (layout.skills / "bad").mkdir()
+    (layout.skills / "bad" / "SKILL.md").write_text("no frontmatter")
+    bad = told(home, "The skill bad (", "is not used: SKILL.md does not begin")
+    assert answered(home, "hello")
+    assert sum(text == bad for _, text in notices(home)) == 1
+
     assert home.ask("groups.set", name="main", key="trigger", value="hey")
     b.claude_md.write_text("be brief")
     told(home, "groups/b/CLAUDE.md was edited (8 bytes)")
