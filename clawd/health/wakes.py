@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from functools import partial
 
 from clawd.commands.mounts import mounts_of
 from clawd.commands.schedules import listed
@@ -33,7 +34,7 @@ def watches(home: Home) -> Iterator[Finding]:
         folder, says = home.group(group), settings.group
         for watch in says.watch:
             some = True
-            for root in roots(group, folder, watch.paths, lambda says=says: says.mounts, judge):
+            for root in roots(group, folder, watch.paths, partial(list, says.mounts), judge):
                 if root.problem:
                     wrong = True
                     message = f"{root.key} is not watched for group {group}: {root.problem}"
