@@ -18,7 +18,7 @@ from clawd.config.home import Home, group_folders
 from clawd.errors import NotFound, UnsafePath, UsageError
 from clawd.ledger.approvals import listed as approvals_listed
 from clawd.ledger.approvals import shown_as
-from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.db import Row, Transaction, peek
 from clawd.skills import archive
 from clawd.skills.catalogue import Catalogue
 from clawd.skills.manifest import manifest
@@ -169,13 +169,7 @@ def removed(home: Home, name: str, group: str | None) -> Shown:
 
 def pending(home: Home) -> list[Shown]:
     """[{id, name, group, what, made, expires, path}]: what agents propose and the owner has not decided."""
-    if not home.ledger_file.exists():
-        return []
-    ledger = Ledger.read_only(home.ledger_file)
-    try:
-        return [_proposal(home, row) for row in ledger.tx(_open)]
-    finally:
-        ledger.close()
+    return [_proposal(home, row) for row in peek(home.ledger_file, _open) or []]
 
 
 def proposal(home: Home, name: str, group: str | None) -> int:

@@ -53,7 +53,12 @@ def join(tx: Transaction, turn: int, n: int, shown: Collection[int], now: str) -
     live = turns.get(tx, turn)
     if live["state"] != "claimed" or live["stop_requested"]:
         return []
-    joining = [row for row in _waiting(tx, live) if row["id"] in shown]
+    waiting = _waiting(tx, live)
+    joining = [row for row in waiting if row["id"] in shown]
+    # No line is answered for itself: those of a turn go along with the last that it was to answer.
+    stay = {row["turn"] for row in waiting if row["kind"] != "line" and row["id"] not in shown}
+    go = {row["turn"] for row in joining} - stay
+    joining += [row for row in waiting if row["kind"] == "line" and row["turn"] in go and row["id"] not in shown]
     for row in joining:
         tx.execute(
             "UPDATE turn_wake SET turn = ?, joined = ? WHERE wake = ? AND turn = ?", turn, n, row["id"], row["turn"]

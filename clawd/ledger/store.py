@@ -85,4 +85,6 @@ def _forget(tx: Transaction, scope: Scope) -> set[str]:
     if scope.kind == "group":
         for table in ("seen", "changed", "watching"):  # names of files
             tx.execute(f"DELETE FROM {table} WHERE grp = ?", scope.name)
+        tx.execute("UPDATE schedule SET facts = NULL, error = NULL, paused = NULL WHERE grp = ?", scope.name)
+        tx.execute("UPDATE firing SET reason = NULL WHERE grp = ?", scope.name)
     return blobs

@@ -28,7 +28,7 @@ from clawd.ledger.deliveries import Address
 from clawd.ledger.firings import HEARTBEAT, SLICE, Key, Schedule, Taken, instant, utc
 from clawd.model import Part
 from clawd.schedules import store
-from clawd.signals import Signals
+from clawd.signals import News, Signals
 from clawd.tasks import Tasks
 from clawd.trust import Origin
 from clawd.wakes import check, due, heartbeat
@@ -236,7 +236,11 @@ class Clockwork:
         steps = await to_thread.run_sync(due.decided, [of for of in found if of.id != HEARTBEAT], now)
         if quiet := [(of, step) for of, step in steps if step.is_quiet and _changes(of, step)]:
             await self._ledger.insist(partial(_advance, quiet=quiet))
-        for key in set(keys) - {of.key for of, step in steps if not step.is_quiet or step.look is not None}:
+        says = {of.key: of for of in found if of.facts is not None and of.id != HEARTBEAT}
+        for key in (undecided := says.keys() - {of.key for of, _ in steps}):
+            what = f"The schedule {says[key].name} cannot be carried out, by a defect of clawd. It is tried again"
+            self._signals.emit(News("trouble", data={"what": what}))
+        for key in set(keys) - undecided - {of.key for of, step in steps if not step.is_quiet or step.look is not None}:
             del self._looks[key]
         for of, step in steps:
             if step.is_quiet and step.look is not None:

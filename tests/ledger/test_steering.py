@@ -7,7 +7,7 @@ import pytest
 
 from clawd.channel import ChannelLimits
 from clawd.errors import UsageError
-from clawd.ledger import deliveries, effects, ends, groups, inbound, jobs, queries, steering, turns
+from clawd.ledger import deliveries, effects, ends, groups, held, inbound, jobs, queries, steering, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.inbound import Accepted
 from clawd.model import Authority, Lease
@@ -54,6 +54,19 @@ def joined(desk: Desk, lease: Lease) -> list[tuple[int, int]]:
     """(message, step) of each wake of a turn, in the order in which it was shown them."""
     rows = desk.ledger.tx(lambda tx: tx.all(f"{turns.WAKES} WHERE tw.turn = ? ORDER BY tw.joined, w.id", lease.turn))
     return [(row["inbound"], row["joined"]) for row in rows]
+
+
+def test_what_was_overheard_goes_along_with_the_message_that_it_came_with(desk: Desk) -> None:
+    desk.run("r1")
+    desk.accept("go")
+    lease = must_claim(desk)
+    desk.accept("by the way", held=held.LISTENING)
+    second = desk.accept("and this")
+    assert step(desk, lease, 0, second) == [second.turn], "no turn is left that has a line alone"
+    assert len(joined(desk, lease)) == 3
+    answer(desk, lease)
+    record(desk, lease.turn)
+    assert {row["state"] for row in desk.ledger.tx(lambda tx: tx.all("SELECT state FROM wake"))} == {"closed"}
 
 
 def test_a_follow_up_is_the_turns_own_once_the_model_was_shown_it_and_not_before(desk: Desk) -> None:

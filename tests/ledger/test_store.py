@@ -7,7 +7,7 @@ import pytest
 
 from clawd.channel import ChannelLimits
 from clawd.config.home import Home
-from clawd.ledger import approvals, deliveries, ends, turns
+from clawd.ledger import approvals, deliveries, ends, firings, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.store import LedgerStore
@@ -53,6 +53,9 @@ def home(tmp_path: Path) -> Home:
                 deliveries.decide(tx, row["id"], "arrive")
 
         ledger.tx(work)
+        facts = {"file": {"cron": "0 9 * * *", "prompt": f"plan of {group}"}, "zone": "UTC"}
+        taken = firings.Taken("a", "", "", facts, f"mistake of {group}", None)
+        ledger.tx(lambda tx, group=group, taken=taken: firings.take(tx, group, taken, NOW))
     ledger.close()
     return home
 
@@ -69,7 +72,8 @@ def test_what_is_erased_is_gone_and_only_that(home: Home, scope: Scope) -> None:
         store.erase(scope)
     assert store.locate(scope) == []
     left = content(home)
-    for word in ("question of", "step of", "answer of", "letter of", "choice of"):
+    of_group = ("plan of", "mistake of") if scope.kind == "group" else ()
+    for word in ("question of", "step of", "answer of", "letter of", "choice of", *of_group):
         assert f"{word} other" not in left and f"{word} main" in left
     assert [path.name for path in home.blobs.iterdir()] == ["blob-main"]
 

@@ -235,6 +235,19 @@ async def test_files_that_are_nobodys_word_are_refused(tmp_path: Path, monkeypat
         assert made.clockwork.next == NINE
 
 
+async def test_what_cannot_be_decided_is_told_and_tried_again(tmp_path: Path) -> None:
+    async with works(tmp_path) as made:
+        await made.written("a", DAILY)
+        facts = made.rows("SELECT facts FROM schedule")[0]["facts"]
+        made.ledger.tx(lambda tx: tx.execute("UPDATE schedule SET facts = ?", '{"file": {}, "zone": "UTC"}'))
+        with made.signals.subscribe() as news:
+            await made.at(NINE)
+            assert "main/a cannot be carried out" in (await anext(aiter(news))).data["what"]
+        made.ledger.tx(lambda tx: tx.execute("UPDATE schedule SET facts = ?", facts))
+        await made.later(seconds=60)
+        assert made.wakes() == 1
+
+
 async def test_where_answers_go(tmp_path: Path) -> None:
     async with works(tmp_path, "UTC", "side") as made:
         made.bind('bindings = ["telegram:7", "telegram:-100"]', "side")

@@ -55,6 +55,7 @@ CREATE TABLE firing (
 ) STRICT;
 CREATE INDEX firing_open ON firing (grp, schedule) WHERE state IN ('due', 'fired');
 CREATE INDEX firing_wake ON firing (wake) WHERE wake IS NOT NULL;
+CREATE INDEX firing_turn ON firing (turn) WHERE turn IS NOT NULL;
 
 -- What a watched tree was like when its group was last told of it. `rule` is the sha256 of the rule's paths and globs.
 CREATE TABLE seen (
@@ -101,3 +102,4 @@ CREATE TABLE hook (
     wake INTEGER REFERENCES wake (id),
     UNIQUE (grp, name, key)
 ) STRICT;
+CREATE INDEX hook_wake ON hook (wake) WHERE wake IS NOT NULL;
