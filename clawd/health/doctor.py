@@ -53,24 +53,17 @@ def _home(home: Home) -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield finding("clawd", "ok", f"clawd {__version__} on Python {version}")
     if not home.root.is_dir():
-        yield finding("home", "error", f"there is no home at {home.root}", f"clawd init {home.root}")
+        yield finding("home", "error", f"there is no home at {home.root}", f"clawd init {shlex.quote(str(home.root))}")
         return
     yield finding("home", "ok", str(home.root))
     for directory in (home.state, home.groups):
         if not directory.exists():
             continue
-        status = directory.stat()
+        status, where = directory.stat(), shlex.quote(str(directory))
         if status.st_uid != os.geteuid():
-            yield finding(
-                "rights",
-                "error",
-                f"{directory} belongs to another user",
-                f"chown -R $USER {shlex.quote(str(directory))}",
-            )
+            yield finding("rights", "error", f"{directory} belongs to another user", f"chown -R $USER {where}")
         elif stat.S_IMODE(status.st_mode) & 0o077:
-            yield finding(
-                "rights", "error", f"others can look into {directory}", f"chmod 700 {shlex.quote(str(directory))}"
-            )
+            yield finding("rights", "error", f"others can look into {directory}", f"chmod 700 {where}")
 
 
 def _config(home: Home) -> Iterator[Finding]:

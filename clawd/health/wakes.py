@@ -32,10 +32,9 @@ def watches(home: Home) -> Iterator[Finding]:
     judge, some, wrong = mounts_of(home).check, False, False
     for group, settings in settings_of_groups(home, load_config(home, dict(os.environ))):
         folder, says = home.group(group), settings.group
-        mounts = says.mounts
         for watch in says.watch:
             some = True
-            for root in roots(group, folder, watch.paths, partial(list, mounts), judge):
+            for root in roots(group, folder, watch.paths, partial(list, says.mounts), judge):
                 if root.problem:
                     wrong = True
                     message = f"{root.key} is not watched for group {group}: {root.problem}"

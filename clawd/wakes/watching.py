@@ -276,6 +276,9 @@ class Watching:
         if left > 0:
             return left
         moving = await self._read()
+        now = self._clock.monotonic()
+        if self._dirty and due(self._first, now, self.watch.settle) > now:
+            return 0.0  # more came meanwhile: a storm is told of late, and is one wake
         pause = await self._wake()
         if moving:
             self._first = self._last = self._clock.monotonic()

@@ -20,6 +20,7 @@ from clawd.config.places import line_of
 from clawd.config.schema import Config
 from clawd.errors import ConfigError, NotFound
 from clawd.resources import shipped
+from clawd.schedules.file import ScheduleFile
 from clawd.usage.prices import price_of
 
 ROOT = Path(__file__).parents[2]
@@ -260,15 +261,22 @@ def test_the_example_works_as_it_is_and_says_the_defaults(home: Home) -> None:
         "docs/telegram.md",
         "docs/slack.md",
         "docs/discord.md",
+        "docs/schedules.md",
+        "docs/watching.md",
+        "docs/webhooks.md",
     ],
 )
 def test_every_example_of_the_documents_is_understood(document: str) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     assert blocks
     for block in blocks:
-        of_group = re.search(r"^grants|^\[\[(mounts|watch|webhook)\]\]", block)
-        kind = Allowlist if "[[roots]]" in block else GroupConfig if of_group else Config
-        parse(kind, block, f"{document}: {block}")
+        kinds = {
+            Allowlist: r"\[\[roots\]\]",
+            GroupConfig: r"grants|\[\[(mounts|watch|webhook)\]\]|\[heartbeat\]",
+            ScheduleFile: r"cron|every|at\b",
+        }
+        found = (kind for kind, word in kinds.items() if re.search(rf"\A(#.*\n|schema.*\n|\s)*({word})", block))
+        parse(next(found, Config), block, f"{document}: {block}")
 
 
 def test_the_groups_own_tables_lie_over_the_configs(home: Home) -> None:

@@ -326,6 +326,25 @@ async def a_copy(world: World) -> None:
 
 
 @case
+async def a_storm(world: World) -> None:
+    """What comes while the first of it is read is told with it."""
+    work = (await world.group("storm", RULE.replace("settle = 0.1", "settle = 1"))) / "work"
+    (watching,) = world.files._rules["storm"].values()
+    read = watching._read
+
+    async def slowly() -> bool:
+        moving = await read()
+        if not (work / "late").exists():
+            (work / "late").write_text("x")
+            await world.until(lambda: watching._dirty)
+        return moving
+
+    watching._read = slowly  # type: ignore[method-assign]
+    (work / "soon").write_text("x")
+    assert await world.told("storm") == {"work/soon": "added", "work/late": "added"}
+
+
+@case
 async def large_files(world: World) -> None:
     """One over 50 MB is known by its size and time."""
     work = (await world.group("large")) / "work"
