@@ -1,4 +1,5 @@
-"""What the daemon costs with nothing to do: memory (PSS) and CPU over 30 s, before and after its first turn."""
+"""What the daemon costs with nothing to do: memory (PSS) and CPU over 30 s, before and after its first turn, and with
+1,000 schedules that are not due."""
 
 from __future__ import annotations
 
@@ -38,11 +39,20 @@ def idle() -> Iterator[Figure]:
         time.sleep(2)
         yield figure("idle PSS after a turn, one warm sandbox", [pss(process.pid)], "MB")
         yield figure("idle CPU over 30 s, one warm sandbox", [_share(process.pid)], "%", goal=0.05)
+    with home(["main"]) as made:
+        folder = made.group("main").schedules
+        folder.mkdir()
+        for n in range(1000):
+            (folder / f"s{n}.toml").write_text('schema = 1\ncron = "0 9 29 2 *"\nprompt = "x"\n')
+        with daemon(made) as process:
+            time.sleep(15)  # they are read, once
+            yield figure("idle PSS, 1,000 schedules", [pss(process.pid)], "MB", goal=55)
+            yield figure("idle CPU over 60 s, 1,000 schedules", [_share(process.pid, 60)], "%", goal=0.05)
 
 
-def _share(pid: int) -> float:
+def _share(pid: int, seconds: float = SECONDS) -> float:
     before, began = cpu(pid), time.monotonic()
-    time.sleep(SECONDS)
+    time.sleep(seconds)
     return (cpu(pid) - before) / 1e9 / (time.monotonic() - began) * 100
 
 
