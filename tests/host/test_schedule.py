@@ -147,7 +147,8 @@ async def test_what_is_refused_says_why(bench: Bench, arguments: dict[str, Any],
     [
         (MEMBER, MEMBER, "remove", True),
         (MEMBER, Authority(Role.OWNER, 0.4), "pause", True),
-        (Authority(Role.OWNER, 1.0), Authority(Role.OWNER, 0.7), "remove", True),  # as what it made has run
+        (Authority(Role.OWNER, 1.0), Authority(Role.OWNER, 1.0), "remove", True),
+        (Authority(Role.OWNER, 1.0), Authority(Role.OWNER, 0.7), "remove", False),  # that may do less
         (MEMBER, Authority(Role.MEMBER, 0.2), "remove", False),
         (Authority(Role.ADMIN, 0.4), MEMBER, "pause", False),
         (MEMBER, MEMBER, "resume", False),  # that would be to make it
