@@ -219,7 +219,8 @@ class Edits:
             content = None
         except Refused as error:
             self._seen[file] = b""
-            found.refused.append((name, error.message))
+            if surely or _changed(str(path)) > self._since:  # what was so before, the next turn tells
+                found.refused.append((name, error.message))
             return
         now = hashlib.sha256(content).digest() if content is not None else None
         before = self._seen.get(file, now if not surely and _changed(str(path)) <= self._since else b"")

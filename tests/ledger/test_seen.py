@@ -45,7 +45,8 @@ class Rows(RuleBasedStateMachine):
 
     @rule(path=PATHS, own=st.booleans())
     def delete(self, path: bytes, own: bool) -> None:
-        self.tree.pop(path, None)
+        if self.tree.pop(path, None) is None:
+            own = True  # whoever finds nothing to delete has done nothing
         self._look(path, own)
 
     def _look(self, path: bytes, own: bool) -> None:
