@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from clawd.errors import UsageError
 from clawd.ledger import turns
-from clawd.ledger.db import Transaction
+from clawd.ledger.db import Row, Transaction
+from clawd.model import Authority
 from clawd.people.door import Asked
-from clawd.trust import Role
+from clawd.trust import Role, at_least
 
 REFUSED = {"denied": "the owner said no to it", "expired": "the owner was asked and did not answer"}
 
@@ -25,6 +26,12 @@ class Asks(Protocol):
     def do_in(self, tx: Transaction, kind: str, effect: Mapping[str, Any], *, turn: int) -> None:
         """Have it done without asking anybody. Raises UsageError."""
         ...
+
+
+def is_own(acts: Authority | None, turn: Row) -> bool:
+    """Whether what acts so, because an agent made it, has no more rights than the turn has: then that can take it away
+    again. None stands for what a person made."""
+    return acts is not None and at_least(Role(turn["authority"]), acts.role) and bool(turn["taint"] >= acts.taint)
 
 
 def missing(authority: Role, taint: float) -> str:
@@ -66,7 +73,8 @@ class Changes:
         """`what` completes "done: …" and "… was not done"."""
         row = turns.get(tx, self._turn)
         why = missing(Role(row["authority"]), row["taint"]) or ("an agent can only propose this" if always else "")
-        why = "" if own else why
+        if own:
+            why = ""
         if not why:
             self._ask.do_in(tx, kind, effect, turn=self._turn)
             return {"done": what}

@@ -87,8 +87,9 @@ def _crowded(
 def is_unasked(tx: Transaction, turn: int) -> bool:
     """Whether nobody said anything that the turn answers."""
     row = tx.one(
-        "SELECT COUNT(*) AS n, SUM(w.kind IN ('schedule', 'file', 'webhook')) AS own FROM turn_wake tw"
+        f"SELECT COUNT(*) AS n, SUM(w.kind IN ({', '.join('?' * len(UNASKED))})) AS own FROM turn_wake tw"
         " JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?",
+        *UNASKED,
         turn,
     )
     return row is not None and row["n"] > 0 and row["n"] == row["own"]

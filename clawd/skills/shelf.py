@@ -104,8 +104,7 @@ class Shelf:
                 known = self._renewed(skill)
                 versions += [known.version] if known.version else []
                 told += known.told
-            for skill in self._catalogue.refused(group):
-                told.append(f"{called(skill)} is not used: {'; '.join(skill.errors)}.")
+            told += _refused(self._catalogue, group)
             homes = {skill.path.parent for skill in skills}
             lying = {skill.path for skill in skills}
             self._known = {at: each for at, each in self._known.items() if at in lying or at.parent not in homes}
@@ -242,8 +241,11 @@ def lying(catalogue: Catalogue, group: str) -> tuple[list[Version], list[str]]:
             told += [f"{called(skill)}: {warning}." for warning in skill.warnings]
         except (UnsafePath, OSError) as error:
             told.append(f"{called(skill)} is not used: {error}.")
-    told += [f"{called(skill)} is not used: {'; '.join(skill.errors)}." for skill in catalogue.refused(group)]
-    return versions, told
+    return versions, told + _refused(catalogue, group)
+
+
+def _refused(catalogue: Catalogue, group: str) -> list[str]:
+    return [f"{called(skill)} is not used: {'; '.join(skill.errors)}." for skill in catalogue.refused(group)]
 
 
 def acting(versions: Iterable[Version], by: Mapping[str, Authority]) -> list[Version]:

@@ -12,16 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from clawd.clock import rfc3339
 from clawd.config.load import load_group
 from clawd.errors import NotFound, UsageError
+from clawd.host.changes import is_own
 from clawd.host.tools import Act, ToolContext
 from clawd.ledger import authored, turns
 from clawd.ledger.db import peek
 from clawd.ledger.deliveries import Address, binding_of
-from clawd.model import Authority
 from clawd.schedules import edits, listing, making, store
-from clawd.trust import Origin, Role, at_least
 
 if TYPE_CHECKING:
-    from clawd.ledger.db import Row, Transaction
+    from clawd.ledger.db import Transaction
 
 NAME = "schedule"
 DESCRIPTION = "Be woken with a prompt later or regularly; tool_help has more."
@@ -109,7 +108,7 @@ def _changing(context: ToolContext, arguments: Arguments) -> Act:
     after = "" if action == "remove" else edits.switched(text, action == "resume", f"schedules/{id}.toml")
 
     def change(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        own = _is_own(*authored.voice(tx, "schedule", group, sha256), turns.get(tx, context.lease.turn))
+        own = is_own(authored.of_agent(tx, "schedule", group, sha256), turns.get(tx, context.lease.turn))
         if after:
             authored.carry(tx, "schedule", group, sha256, edits.digest(after), now)
         effect = {"group": group, "id": id, "action": action, "text": text, "sha256": sha256}
@@ -117,11 +116,6 @@ def _changing(context: ToolContext, arguments: Arguments) -> Act:
         return context.change(tx, "schedule", effect, f"{action} schedule {id}", own=own and action != "resume")
 
     return change
-
-
-def _is_own(acts: Authority, whose: Origin, turn: Row) -> bool:
-    """Whether an agent made it, and it has no more rights than the turn has: then that can take it away again."""
-    return whose is Origin.AGENT and at_least(Role(turn["authority"]), acts.role) and turn["taint"] >= acts.taint
 
 
 def _directory(context: ToolContext) -> Path:

@@ -14,9 +14,9 @@ from clawd.config.group import Watch
 from clawd.config.home import GroupHome
 from clawd.config.load import parse_group
 from clawd.errors import NotFound, UsageError
+from clawd.host.changes import is_own
 from clawd.host.tools import Act, ToolContext
 from clawd.ledger import authored, turns
-from clawd.trust import Role, at_least
 from clawd.wakes.folders import named
 
 if TYPE_CHECKING:
@@ -72,16 +72,11 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act | dict[str,
             authored.note(tx, "watch", context.group, name, sha256, context.lease.turn, now)
         says = rule.model_dump(mode="json")
         effect = {"group": context.group, "action": arguments.action, "rule": says, "sha256": sha256}
-        own = arguments.action == "remove" and _is_own(tx, context, sha256)
+        by, turn = authored.of_agent(tx, "watch", context.group, sha256), turns.get(tx, context.lease.turn)
+        own = arguments.action == "remove" and is_own(by, turn)
         return {**context.change(tx, "watch", effect, f"{arguments.action} watch", own=own), "id": sha256[:_ID]}
 
     return act
-
-
-def _is_own(tx: Transaction, context: ToolContext, sha256: str) -> bool:
-    """Whether an agent made it with no more rights than the turn has: then that can take it away again."""
-    by, turn = authored.of_agent(tx, "watch", context.group, sha256), turns.get(tx, context.lease.turn)
-    return by is not None and at_least(Role(turn["authority"]), by.role) and turn["taint"] >= by.taint
 
 
 def _rule(arguments: Arguments) -> Watch:
