@@ -63,21 +63,22 @@ async def watch(ledger: Ledger, told: Callable[[str], None]) -> None:
     waits for pings."""
     every = interval(os.environ, os.getpid())
     trouble: str | None = None
-    pause = 0.0
+    due = time.monotonic()
     while every is not None:
-        due = time.monotonic() + pause
-        await anyio.sleep(pause)
+        await anyio.sleep(max(0.0, due - time.monotonic()))
         wrong = await _wrong(ledger, every)
         late = time.monotonic() - due
         if late > every / 2:
             wrong = wrong or f"the event loop and the ledger took {late:.1f} s for a small write"
+        # Before it is told: a loop that stands still just then is late, too.
+        due = time.monotonic() + (every if wrong is None else every / _AGAIN)
         if wrong is None:
             await tell("WATCHDOG=1", *(["STATUS=at work"] if trouble else []))
         elif wrong != trouble:
             log.error("the service manager gets no sign of life: %s", wrong)
             told(f"The daemon does not work as it must, and will be started anew if that lasts: {wrong}")
             await tell(f"STATUS={wrong}")
-        trouble, pause = wrong, every if wrong is None else every / _AGAIN
+        trouble = wrong
 
 
 async def _wrong(ledger: Ledger, seconds: float) -> str | None:

@@ -116,3 +116,26 @@ async def test_a_ledger_that_refuses_or_is_silent_withholds_the_ping_and_is_told
         assert await heard(manager) == ["WATCHDOG=1", "STATUS=at work"]
         assert len(told) == 1 and "started anew if that lasts" in told[0]
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+@pytest.mark.expects_block
+async def test_a_loop_that_stands_still_while_a_ping_is_sent_is_told_too(
+    manager: socket.socket, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "500000")
+    send, stands, told = watchdog.tell, [True], list[str]()
+
+    async def tell(*fields: str) -> None:
+        await send(*fields)
+        if stands:
+            stands.clear()
+            time.sleep(1.0)  # noqa: ASYNC251
+
+    monkeypatch.setattr(watchdog, "tell", tell)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watchdog.watch, ledger, told.append)
+        while "STATUS=at work" not in await heard(manager):
+            pass
+        tasks.cancel_scope.cancel()
+    assert len(told) == 1 and "the event loop and the ledger took" in told[0]
