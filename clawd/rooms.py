@@ -64,6 +64,7 @@ from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.jobs import Jobs
+from clawd.turns.memory import Memories
 from clawd.turns.record import Recorder
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
@@ -127,6 +128,7 @@ class Rooms:
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
+        self.memories = Memories(home, ledger, clock, lambda group: self.config.for_group(group).memory)
         self.composer = Composer(
             home,
             clock,
@@ -236,6 +238,7 @@ class Rooms:
             lambda run: RunCaller(run, self.dispatcher.active, ledger, signals, tasks, self.counter.notice),
             self.gate.gateway,
             self.skills,
+            self.memories,
         )
         self.executor = Executor(self.dispatcher, ledger, clock, self.gate.environment)
         self.clockwork = Clockwork(

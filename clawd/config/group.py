@@ -149,9 +149,9 @@ class Effective:
     group: GroupConfig
 
 
-_LATER = ("memory", "profiles", "distil")
+_LATER = ("profiles", "distil")
 _GROUP_LATER = (
-    *("external", "memory", "learn", "profile"),
+    *("external", "learn", "profile"),
     *("default_session_tag", "require_confirm", "agent_id", "memory_namespace", "shared"),
 )
 

@@ -16,6 +16,7 @@ from clawd.files import Blobs
 from clawd.host.peer import Peer
 from clawd.model import Lease
 from clawd.turns.counter import Counter
+from clawd.turns.memory import Memories, TurnMemory
 from clawd.turns.run import Run
 from clawd.turns.skills import Skills, TurnSkills
 
@@ -45,11 +46,12 @@ class Sockets:
         caller: Callable[[Run], Caller],
         gateway: Callable[[], Awaitable[Gateway]],
         skills: Skills,
+        memories: Memories,
     ) -> None:
         self._counter, self._clock, self._home = counter, clock, home
         self._limits, self._bindings, self._zone, self._asks, self._asked = limits, bindings, zone, asks, asked
         self._on_second_hello = on_second_hello
-        self._caller, self._gateway, self._skills = caller, gateway, skills
+        self._caller, self._gateway, self._skills, self._memories = caller, gateway, skills, memories
 
     @asynccontextmanager
     async def open(self, run: Run) -> AsyncIterator[None]:
@@ -62,7 +64,8 @@ class Sockets:
             change = changes.Changes(lease.turn, self._asks)
             work, blobs = run.spec.work, Blobs(self._home.blobs)
             skills = TurnSkills(self._skills, run, lease, frozenset(tools.built_in()))
-            more = {"home": self._home, "zone": self._zone(run.group), "skills": skills}
+            memory = TurnMemory(self._memories, run.group, lease, self._caller(run).taint)
+            more = {"memory": memory, "home": self._home, "zone": self._zone(run.group), "skills": skills}
             return tools.ToolContext(lease, work, blobs, enqueue, change, run.group, self._clock, self._asked, **more)
 
         async with server.HostServer(

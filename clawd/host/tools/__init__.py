@@ -21,6 +21,7 @@ from clawd.turns.desk import Lease
 
 if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
+    from clawd.turns.memory import TurnMemory
     from clawd.turns.skills import TurnSkills
 
 Act = Callable[["Transaction", int], dict[str, Any]]
@@ -86,6 +87,7 @@ class ToolContext:
     home: Home = Home(Path())  # noqa: RUF009  (it is frozen)
     zone: str = "UTC"
     skills: TurnSkills | None = None
+    memory: TurnMemory | None = None
 
 
 class Tool(Protocol):

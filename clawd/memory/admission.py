@@ -1,0 +1,67 @@
+"""What becomes of what somebody wants to keep, change or forget: pure decisions over origin, trust and taint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from clawd.memory.protocol import Voice
+from clawd.memory.record import MemoryRecord, Status
+from clawd.trust import TRUST, Origin, Role
+
+CLEAN = 0.7  # a whole lineage at this or above may act by itself
+FLOOR = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`why` is a sentence on what it waits for, empty where it holds at once."""
+
+    trust: float
+    taint: float
+    status: Status
+    why: str = ""
+
+
+def admitted(
+    kind: str,
+    voice: Voice,
+    lineage: Iterable[MemoryRecord] = (),
+    *,
+    cited: bool = False,
+    replaced: MemoryRecord | None = None,
+    floor: float = FLOOR,
+) -> Admission:
+    """Of something new. `cited`: it has a quote of the owner's own words, which is trusted as such."""
+    lineage = list(lineage)
+    taint = min([voice.taint, *(each.taint for each in lineage)])
+    trust = min([TRUST[voice.origin], voice.taint, *(each.trust for each in lineage)])
+    shown = TRUST[Origin.OWNER] if cited else trust
+    owner = voice.origin is Origin.OWNER and voice.taint >= 1
+    if kind == "profile":
+        return Admission(trust, taint, "proposed", "what is always in the prompt the owner says yes to")
+    if kind == "procedure" and not owner:
+        return Admission(trust, taint, "proposed", "a procedure waits for the owner's yes")
+    if kind == "reflection" and trust < CLEAN:
+        return Admission(trust, taint, "proposed", f"a lesson that is trusted at {trust:g} waits for the owner's yes")
+    if replaced is not None and shown < seen_trust(replaced):
+        why = f"it contradicts {replaced.id}, which is trusted at {seen_trust(replaced):g}: the owner decides"
+        return Admission(trust, taint, "proposed", why)
+    if shown < floor:
+        return Admission(trust, taint, "proposed", f"it is trusted at {shown:g}, so it waits for the owner's yes")
+    return Admission(trust, taint, "active")
+
+
+def seen_trust(record: MemoryRecord) -> float:
+    """How far what is shown of it is trusted."""
+    return max(record.trust, TRUST[Origin.OWNER]) if record.said is not None else record.trust
+
+
+def may_change(voice: Voice, record: MemoryRecord) -> str:
+    """Why this voice may not change or forget a record; empty where it may. An owner's turn that nothing from outside
+    has reached may; any other only what was written with no more than it has itself."""
+    if voice.authority is Role.OWNER and voice.taint >= 1:
+        return ""
+    if record.origin is Origin.AGENT and voice.taint >= record.taint and seen_trust(record) <= voice.taint:
+        return ""
+    return f"this turn is trusted at {voice.taint:g}, and {record.id} is not its to change: the owner can"
