@@ -66,7 +66,7 @@ async def test_help_gives_what_the_prompt_leaves_out(context: ToolContext) -> No
         answer = await tool_help.prepare(context, tool_help.Arguments(name=name))
         assert tool.HELP in answer["help"]
         assert all(f'"{argument}"' in answer["help"] for argument in tool.Arguments.model_fields)
-    with pytest.raises(UsageError, match="there are ask, react"):
+    with pytest.raises(UsageError, match="there are ask, memory_delete"):
         await tool_help.prepare(context, tool_help.Arguments(name="bash"))
 
 
