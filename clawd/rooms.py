@@ -129,7 +129,13 @@ class Rooms:
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
-        self.memories = Memories(home, ledger, clock, lambda group: self.config.for_group(group).memory)
+        self.memories = Memories(
+            home,
+            ledger,
+            clock,
+            lambda group: self.config.for_group(group).memory,
+            forgotten=lambda group, texts: self.redaction.redact(group, texts),
+        )
         self.composer = Composer(
             home,
             clock,

@@ -52,7 +52,7 @@ class Memories:
         clock: Clock,
         settings: Callable[[str], MemoryTable],
         *,
-        forgotten: Callable[[str, list[str]], Awaitable[None]] = _nowhere,
+        forgotten: Callable[[str, list[str]], Awaitable[object]] = _nowhere,
         waits: Callable[[str], None] = lambda group: None,
     ) -> None:
         self._home, self._ledger, self._clock, self._settings = home, ledger, clock, settings
@@ -68,9 +68,9 @@ class Memories:
         """Have a thread work with the memory of a group, which knows its files then."""
         opened = self._opened(group)
         opened.users += 1
-        for each in list(self._open)[:-MOST_OPEN]:
-            if not self._open[each].users:
-                self._spare.append(self._open.pop(each).memory)
+        unused = [each for each, known in self._open.items() if not known.users]
+        for each in unused[: max(0, len(self._open) - MOST_OPEN)]:
+            self._spare.append(self._open.pop(each).memory)
         try:
             return await to_thread.run_sync(self._work, opened, work)
         finally:
