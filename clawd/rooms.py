@@ -63,6 +63,7 @@ from clawd.tasks import Tasks
 from clawd.turns.counter import Counter
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.following import Following
 from clawd.turns.jobs import Jobs
 from clawd.turns.memory import Memories
 from clawd.turns.record import Recorder
@@ -134,9 +135,7 @@ class Rooms:
             ledger,
             clock,
             lambda group: self.config.for_group(group).memory,
-            tasks,
-            lambda: self.watcher,
-            self.owner.tell_soon,
+            following=Following(tasks, lambda: self.watcher, self.owner.tell_soon),
         )
         self.composer = Composer(
             home,

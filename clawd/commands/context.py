@@ -93,7 +93,7 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
 async def _recalled(home: Home, settings: Effective, claim: Claim) -> Recalled:
     """What memory would give it."""
     table, group = settings.memory, claim.turn["grp"]
-    if not table.recall_k or not query(claim.wakes).strip():
+    if not table.recall_k or not query(claim.wakes):
         return Recalled()
     memory = GroupMemory(
         home.group(group).memory, home.state, group, SystemClock(), backend=table.backend, floor=table.floor

@@ -41,7 +41,7 @@ def query(wakes: Iterable[Mapping[str, Any]]) -> str:
     """What a turn's memory is asked for: what was typed to it, whoever did, the newest first; also what a schedule
     asks. Bodies that were quoted, forwarded or sent along are not."""
     typed = [part["text"] for wake in wakes if not wake["joined"] for part in wake["parts"] if part["kind"] == "typed"]
-    return "\n".join(reversed(typed))[:QUERY]
+    return "\n".join(reversed(typed))[:QUERY].strip()
 
 
 def fitting(hits: Iterable[MemoryHit]) -> list[MemoryHit]:

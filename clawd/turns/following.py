@@ -1,6 +1,6 @@
-"""The memories of groups that are open, in step with their files. Those of the few groups that were used last are
-watched, so that a search has what a person edited a moment ago, and what they are to know of it is said. Where nothing
-tells us, each search looks for itself. With nothing edited nothing is done: there is no timer.
+"""The memories that are open, in step with their files. They are watched, so that a search has what a person edited a
+moment ago, and what they are to know of an edit is told. Where nobody tells us, each search looks for itself. With
+nothing edited nothing is done: there is no timer.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
 from clawd.memory.store import GroupMemory
 from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-MOST_WATCHED = 16
 SETTLE_S = 0.2  # after a notice: an editor writes more than once
-LOOKS = 4  # at one time, also of those that nobody waits for any more
 
 
 class Watches(Protocol):
@@ -44,106 +42,88 @@ class Watches(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
-    """`asked`: it is to be watched. `watched`: what is not `pending` is as the index has it. `told` still holds."""
+class _Followed:
+    """`watched`: what is not `pending` is as the index has it. `soon`: that is about to be looked at. `told` are
+    sentences that still hold."""
 
     memory: GroupMemory
-    asked: bool = False
     watched: bool = False
     pending: set[str] = field(default_factory=set)
-    following: bool = False
+    soon: bool = False
     told: set[str] = field(default_factory=set)
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
 class Following:
-    """`make` opens a group's memory, and gives the one that it is shown where that is still as the config has it.
-    `watcher` gives who tells of edits, None where nobody does; `tell` is given sentences for the owner."""
+    """`watcher` gives who tells of edits, `tell` is given sentences for the owner. Without `tasks` nothing is watched.
+    In the event loop."""
 
     def __init__(
         self,
-        make: Callable[[str, GroupMemory | None], GroupMemory],
-        tasks: Tasks | None,
-        watcher: Callable[[], Watches | None],
-        tell: Callable[[str], None],
+        tasks: Tasks | None = None,
+        watcher: Callable[[], Watches] | None = None,
+        tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self._make, self._tasks, self._watcher, self._tell = make, tasks, watcher, tell
-        self._open: dict[str, _Open] = {}  # the one that was used last at the end
-        self._limiter = CapacityLimiter(LOOKS)
+        self._tasks, self._watcher, self._tell = tasks, watcher, tell
+        self._followed: dict[str, _Followed] = {}
 
-    def of(self, group: str) -> GroupMemory:
-        """A group's memory, perhaps behind its files."""
-        return self._opened(group).memory
-
-    def _opened(self, group: str) -> _Open:
-        known = self._open.get(group)
-        memory = self._make(group, known.memory if known else None)
-        if known is None or known.memory is not memory:
-            known = self._open[group] = _Open(memory)
-        return known
-
-    async def in_step(self, group: str) -> GroupMemory:
-        """A group's memory, in which is found what its files say now. Raises what a look raises."""
-        found = self._opened(group)
-        self._open[group] = self._open.pop(group)
-        await self._watch(group, found)
+    async def in_step(self, memory: GroupMemory) -> None:
+        """Bring what is found in an open memory to what its files say now. Raises what a look raises."""
+        found = self._followed.get(memory.group)
+        if found is None or found.memory is not memory:
+            found = self._followed[memory.group] = _Followed(memory)
+            await self._watch(found)
         if found.pending or not found.watched:
-            await self._look(group, found)
-        return found.memory
+            await self._look(found)
 
-    async def _watch(self, group: str, found: _Open) -> None:
-        if found.asked or self._tasks is None or (watcher := self._watcher()) is None:
+    def drop(self, group: str) -> None:
+        """It is not open any more."""
+        if self._followed.pop(group, None) is not None and self._watcher is not None:
+            self._watcher().unwatch(_name(group))
+
+    async def _watch(self, found: _Followed) -> None:
+        if self._tasks is None or self._watcher is None:
             return
-        found.asked = True
+        memory = found.memory
         with suppress(OSError):  # then it is missing, and told when it comes
-            await to_thread.run_sync(lambda: found.memory.root.mkdir(mode=0o700, exist_ok=True))
-        watcher.watch(_name(group), found.memory.root, partial(self._hit, group, found), deep=True, skip=is_passing)
-        while len(self._open) > MOST_WATCHED:
-            # Not closed: who uses it does so to the end, and then it goes by itself.
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            watcher.unwatch(_name(oldest))
+            await to_thread.run_sync(lambda: memory.root.mkdir(mode=0o700, exist_ok=True))
+        hit = partial(self._hit, self._tasks, found)
+        self._watcher().watch(_name(memory.group), memory.root, hit, deep=True, skip=is_passing)
 
-    def _hit(self, group: str, found: _Open, paths: frozenset[str]) -> None:
+    def _hit(self, tasks: Tasks, found: _Followed, paths: frozenset[str]) -> None:
         found.pending |= paths
         found.watched |= "" in paths
-        if not found.following and self._tasks is not None:
-            found.following = True
-            self._tasks.start_soon(self._follow, group, found, name=_name(group))
+        if not found.soon:
+            found.soon = True
+            tasks.start_soon(self._follow, found, name=_name(found.memory.group))
 
-    async def _follow(self, group: str, found: _Open) -> None:
+    async def _follow(self, found: _Followed) -> None:
         """Look at what was edited, though nobody searches: there may be something to tell of it."""
         await anyio.sleep(SETTLE_S)
-        found.following = False
-        if self._open.get(group) is found and found.pending:
+        found.soon = False
+        if self._followed.get(found.memory.group) is found and found.pending:
             try:
-                await self._look(group, found)
-            except Exception:  # who searches next is told
-                log.exception("edits in the memory of %s were not taken up", group)
+                await self._look(found)
+            except Exception:  # whoever searches next is told
+                log.exception("edits in the memory of %s were not taken up", found.memory.group)
 
-    async def _look(self, group: str, found: _Open) -> None:
+    async def _look(self, found: _Followed) -> None:
         async with found.lock:
             paths, found.pending = found.pending, set()
             whole = not found.watched or "" in paths
             if not whole and not paths:
                 return
             try:
-                wrong = await to_thread.run_sync(
-                    found.memory.look, None if whole else sorted(paths), abandon_on_cancel=True, limiter=self._limiter
-                )
+                wrong = await to_thread.run_sync(found.memory.look, None if whole else sorted(paths))
             except BaseException:
                 found.pending |= paths
                 raise
-        before, found.told = found.told, {each for each in found.told if not whole and not _names(each, paths)}
-        found.told |= set(wrong)
+        group, before = found.memory.group, found.told
+        found.told = {each for each in before if not whole and not any(path in each for path in paths)} | {*wrong}
         for sentence in wrong:
             log.info("memory of %s: %s", group, sentence)
             if sentence not in before and not sentence.startswith("rebuilt"):
-                self._tell(f"groups/{group}: {sentence}")
-
-
-def _names(sentence: str, paths: set[str]) -> bool:
-    return any(path in sentence for path in paths)
+                self._tell(f"groups/{group}/memory: {sentence}")
 
 
 def _name(group: str) -> str:
@@ -151,6 +131,6 @@ def _name(group: str) -> str:
 
 
 def is_passing(path: str) -> bool:
-    """Whether a name is one that an editor makes and takes away, or hidden."""
+    """Whether a name is hidden, or one that an editor makes and takes away."""
     name = path.rpartition("/")[2]
     return name.startswith(".") or name.endswith(("~", "#")) or name == "4913"
