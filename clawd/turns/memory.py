@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from anyio import to_thread
 
@@ -20,11 +20,27 @@ from clawd.memory.store import GroupMemory, Written
 from clawd.model import Lease
 from clawd.trust import Origin, Role
 
+T = TypeVar("T")
+
+
+async def _nowhere(group: str, texts: list[str]) -> None:
+    """Nobody else keeps texts."""
+
 
 class Memories:
     """`settings` gives a group's `[memory]` as it is now."""
 
-    def __init__(self, home: Home, ledger: Ledger, clock: Clock, settings: Callable[[str], MemoryTable]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        clock: Clock,
+        settings: Callable[[str], MemoryTable],
+        *,
+        forgotten: Callable[[str, list[str]], Awaitable[Any]] = _nowhere,
+        waits: Callable[[str], None] = lambda group: None,
+    ) -> None:
+        self.forgotten, self.waits = forgotten, waits
         self._home, self._ledger, self._clock, self._settings = home, ledger, clock, settings
         self._open: dict[str, GroupMemory] = {}
 
@@ -38,6 +54,14 @@ class Memories:
                 root, self._home.state, group, self._clock, backend=table.backend, floor=table.floor
             )
         return known
+
+    async def do(self, group: str, work: Callable[[GroupMemory], T]) -> T:
+        """Have a thread work with the memory of a group, which knows its files then."""
+        return await to_thread.run_sync(work, self.of(group))
+
+    async def forget(self, group: str, id: str, voice: Voice) -> None:
+        """A memory and what was derived from it alone, and first whatever else has their texts."""
+        await self.forgotten(group, await self.do(group, lambda memory: memory.forget(id, voice)))
 
     async def voice(self, turn: int, origin: Origin = Origin.AGENT) -> Voice:
         """Who writes in a turn, as the ledger has it now."""
