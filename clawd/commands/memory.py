@@ -22,7 +22,7 @@ from clawd.gateway.audit import since
 from clawd.ledger import recalled
 from clawd.ledger.db import peek
 from clawd.ledger.groups import GroupRow
-from clawd.memory import admission
+from clawd.memory import admission, text
 from clawd.memory.protocol import Voice
 from clawd.memory.record import ID, PREFIXES, MemoryRecord
 from clawd.memory.store import OWNER, GroupMemory, Written
@@ -126,6 +126,11 @@ def shown(memory: GroupMemory, record: MemoryRecord) -> Shown:
     }
 
 
+def digest(said: str) -> str:
+    """By which an approval knows that a text is the one that was shown."""
+    return text.digest(said)
+
+
 def why_it_waits(record: MemoryRecord, floor: float) -> str:
     """What a proposal waits for, as a sentence's end."""
     if record.supersedes:
@@ -169,10 +174,13 @@ class MemoryOperations:
     async def delete(self, params: Params) -> Shown:
         """{group, id, also[]}: what was derived from it alone goes with it, and their texts leave the conversations."""
         group, id = await self._named(params), _id(params)
+        return {"group": group, "id": id, "also": await self.forget(group, id, OWNER)}
+
+    async def forget(self, group: str, id: str, voice: Voice) -> list[str]:
+        """Gives what went with it. Raises NotFound, Refused, StorageError."""
         before = await self._memories.do(group, _ids)
-        await self._memories.forget(group, id, OWNER)
-        gone = before - await self._memories.do(group, _ids)
-        return {"group": group, "id": id, "also": sorted(gone - {id})}
+        await self._memories.forget(group, id, voice)
+        return sorted(before - await self._memories.do(group, _ids) - {id})
 
     async def _named(self, params: Params) -> str:
         return (await self._group(str(params.get("group") or "main"))).name

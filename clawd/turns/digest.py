@@ -36,7 +36,7 @@ def when(now: datetime, told: datetime | None, known: Collection[str], waiting: 
 
 
 class Digest:
-    """`where` is the owner's chat, `busy` says whether a turn of a group is at work, `known` whether it is a group."""
+    """`where` is the owner's chat; `busy` says whether a turn of a group is at work."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Digest:
 
     async def run(self) -> None:
         """Tell what is due; first what an earlier daemon could not."""
-        for group in await to_thread.run_sync(self._proposed):
+        for group in await to_thread.run_sync(proposed, self._trust):
             self._due.setdefault(group, self._clock.monotonic() + self._after_s)
         while True:
             self._news = anyio.Event()
@@ -80,11 +80,6 @@ class Digest:
                     await self._news.wait()
             else:
                 await self._news.wait()
-
-    def _proposed(self) -> set[str]:
-        """Groups in which something waits, by what is known of trust."""
-        latest = {(stamp.group, stamp.id): stamp for _, stamp in TrustLedger(self._trust).read()}
-        return {group for (group, _), stamp in latest.items() if stamp.status == "proposed" and stamp.op not in _GONE}
 
     async def _look(self, group: str) -> None:
         if self._busy(group):
@@ -117,6 +112,12 @@ class Digest:
 
 
 _GONE = frozenset(("delete", "reject"))
+
+
+def proposed(trust: Path) -> set[str]:
+    """Groups in which something waits, by the trust ledger. It blocks."""
+    latest = {(stamp.group, stamp.id): stamp for _, stamp in TrustLedger(trust).read()}
+    return {group for (group, _), stamp in latest.items() if stamp.status == "proposed" and stamp.op not in _GONE}
 
 
 def said(group: str, count: int) -> str:
