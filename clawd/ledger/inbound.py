@@ -21,6 +21,7 @@ from clawd.trust import TRUST, Role, lowest, origin_of
 
 # So many turns may wait in a session; further messages join the last of them.
 MAX_QUEUED = 50
+MOST_TYPED = 200  # messages of before that a memory may cite
 _NO_CHOICE: Mapping[str, str] = {}
 
 
@@ -109,6 +110,25 @@ def insert(
         value=incoming.value or None,
         attachments=json.dumps([asdict(each) for each in incoming.attachments]) if incoming.attachments else None,
     )
+
+
+_TYPED = (
+    "SELECT seq, parts FROM inbound WHERE grp = ? AND role = 'owner' AND kind IN ('message', 'edit')"
+    " AND parts <> '[]' AND state NOT IN ('held', 'withdrawn', 'stale')"
+)
+
+
+def typed_by_owner(tx: Transaction, turn: Row, alone: bool) -> list[tuple[int, str]]:
+    """(message, text) of what the owner typed to a turn, and of the newest that they typed in its group before: with
+    `alone` in its session only, for the others are private."""
+    of_turn = "SELECT w.inbound FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?"
+    own = tx.all(f"{_TYPED} AND seq IN ({of_turn}) ORDER BY seq DESC", turn["grp"], turn["id"])
+    where, more = (" AND session = ?", (turn["session"],)) if alone else ("", ())
+    rows = own + tx.all(f"{_TYPED}{where} ORDER BY seq DESC LIMIT {MOST_TYPED}", turn["grp"], *more)
+    parts = [
+        (row["seq"], part) for row in {row["seq"]: row for row in rows}.values() for part in json.loads(row["parts"])
+    ]
+    return [(seq, part["text"]) for seq, part in parts if (part["kind"], part["origin"]) == ("typed", "owner")]
 
 
 def is_ours(tx: Transaction, incoming: Incoming) -> bool:
