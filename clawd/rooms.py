@@ -66,6 +66,7 @@ from clawd.turns.execute import Executor
 from clawd.turns.jobs import Jobs
 from clawd.turns.memory import Memories
 from clawd.turns.record import Recorder
+from clawd.turns.redaction import Redaction
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
@@ -142,6 +143,8 @@ class Rooms:
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
+        self.recorder.recorded = self.redaction.recorded
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
