@@ -56,7 +56,7 @@ class Memories:
         clock: Clock,
         settings: Callable[[str], MemoryTable],
         *,
-        forgotten: Callable[[str, list[str]], Awaitable[None]] = _nowhere,
+        forgotten: Callable[[str, list[str]], Awaitable[object]] = _nowhere,
         waits: Callable[[str], None] = lambda group: None,
         following: Following | None = None,
     ) -> None:
@@ -75,10 +75,10 @@ class Memories:
         """Have a thread work with the memory of a group, which knows its files then."""
         opened = self._opened(group)
         opened.users += 1
-        for each in list(self._open)[:-MOST_OPEN]:
-            if not self._open[each].users:
-                self._spare.append(self._open.pop(each).memory)
-                self._following.drop(each)
+        unused = [each for each, known in self._open.items() if not known.users]
+        for each in unused[: max(0, len(self._open) - MOST_OPEN)]:
+            self._spare.append(self._open.pop(each).memory)
+            self._following.drop(each)
         try:
             await self._following.in_step(opened.memory)
             return await to_thread.run_sync(self._work, opened.memory, work)
