@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from clawd.channel import ChannelLimits
 from clawd.clock import rfc3339
@@ -227,8 +228,11 @@ def open_commands(tx: Transaction) -> list[int]:
     ]
 
 
-def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: ChannelLimits) -> list[int]:
-    """A command is answered by the daemon: the notice and the new state in one transaction. Gives the deliveries."""
+def answer_command(
+    tx: Transaction, seq: int, reply: str, now: str, limits: ChannelLimits, file: tuple[str, str] | None = None
+) -> list[int]:
+    """A command is answered by the daemon: the notice, with a `file` (blob, name) before it, and the new state in one
+    transaction. Gives the deliveries."""
     row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
     assert row is not None
     if row["state"] != "received":
@@ -238,17 +242,12 @@ def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: Chan
         for event in inbound_events("answered", (), recorded=True):
             tx.move("inbound", seq, event)
         return []
-    return deliveries.enqueue(
-        tx,
-        deliveries.Address.of(row),
-        session=row["session"],
-        kind="notice",
-        text=reply,
-        now=now,
-        limits=limits,
-        inbound=seq,
-        reply_to=None if row["direct"] or row["kind"] != "command" else row["platform_id"],
+    say = partial(
+        deliveries.enqueue, tx, deliveries.Address.of(row), session=row["session"], now=now, limits=limits, inbound=seq
     )
+    before: list[int] = say(kind="file", text="", blob=file[0], name=file[1]) if file is not None else []
+    reply_to = None if row["direct"] or row["kind"] != "command" else row["platform_id"]
+    return before + say(kind="notice", text=reply, reply_to=reply_to)
 
 
 def choose(tx: Transaction, row: Row, now: str) -> Accepted | str | None:
