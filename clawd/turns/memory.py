@@ -57,7 +57,7 @@ class Memories:
         clock: Clock,
         settings: Callable[[str], MemoryTable],
         *,
-        forgotten: Callable[[str, list[str]], Awaitable[None]] = _nowhere,
+        forgotten: Callable[[str, list[str]], Awaitable[object]] = _nowhere,
         waits: Callable[[str], None] = lambda group: None,
         following: Following | None = None,
     ) -> None:
