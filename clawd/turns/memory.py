@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from anyio import to_thread
 
@@ -19,6 +19,8 @@ from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory, Written
 from clawd.model import Lease
 from clawd.trust import Origin, Role
+
+T = TypeVar("T")
 
 
 class Memories:
@@ -38,6 +40,10 @@ class Memories:
                 root, self._home.state, group, self._clock, backend=table.backend, floor=table.floor
             )
         return known
+
+    async def do(self, group: str, work: Callable[[GroupMemory], T]) -> T:
+        """Have a thread work with the memory of a group."""
+        return await to_thread.run_sync(work, self.of(group))
 
     async def voice(self, turn: int, origin: Origin = Origin.AGENT) -> Voice:
         """Who writes in a turn, as the ledger has it now."""
