@@ -21,3 +21,6 @@ CREATE TABLE remembering (
 ) STRICT, WITHOUT ROWID;
 
 ALTER TABLE job ADD COLUMN taken INTEGER NOT NULL DEFAULT 0;  -- what its answer says was done to files
+
+-- What a memory may cite.
+CREATE INDEX inbound_typed ON inbound (grp, seq) WHERE role = 'owner';
