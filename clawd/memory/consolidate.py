@@ -33,6 +33,7 @@ _LINES = 100  # of one summary
 _LINE = 240  # characters of a text in it
 _LASTING = frozenset(("entity", "fact", "procedure"))  # say what is so; an episode, what once was
 _SERIES = 3  # contradictions of one record: what has more is one of a series, like measurements
+_SENTENCES = re.compile(rf".{{,{_LINE // 2}}}?[.!?。！？](?:\s.{{,{_LINE // 2}}}?[.!?。！？])?(?=\s|$)")
 _LINED = re.compile(r"<!-- (\S+) -->$", re.MULTILINE)
 
 
@@ -225,8 +226,8 @@ def _past(known: Sequence[MemoryRecord], now: datetime, recalled: Collection[str
         for each in records:
             months.setdefault(f"{each.event_time:%Y-%m}", []).append(each)
         for month, of_it in sorted(months.items()):
-            for at in range(0, len(of_it), _LINES):
-                steps.append(_summary(month, of_it[at : at + _LINES], now))
+            starts = range(0, len(of_it), _LINES)
+            steps += [_summary(month, of_it[at : at + _LINES], now) for at in starts]
     return steps
 
 
@@ -247,7 +248,7 @@ def _summary(month: str, of: Sequence[MemoryRecord], now: datetime) -> Step:
 def _cut(text: str) -> str:
     """A sentence or two, on one line, in which nothing passes for a mark of ours."""
     line = " ".join(text.split()).replace("<!--", "(").replace("-->", ")")
-    said = re.match(r".{,%d}?[.!?。！？](?:\s.{,%d}?[.!?。！？])?(?=\s|$)" % (_LINE // 2, _LINE // 2), line)
+    said = _SENTENCES.match(line)
     if said is not None or len(line) <= _LINE:
         return said[0] if said is not None else line
     return line[:_LINE].rsplit(" ", 1)[0] + " …"
@@ -282,9 +283,8 @@ def proposed(
         if old in here and new in here and _may_supersede(here[old], here[new]) and (pair := taken((old, new))):
             steps.append(Step("supersede", (old,), new, "a model says that it was corrected", (pair[1], pair[0])))
     for ids in merge:
-        first, *others = sorted(taken(ids), key=lambda each: (-len(each.text), -each.trust, each.id)) or [None]
-        if first is not None:
-            steps.append(_merge(first, [each for each in others if each], "a model says that they say the same"))
+        if best := sorted(taken(ids), key=lambda each: (-len(each.text), -each.trust, each.id)):
+            steps.append(_merge(best[0], best[1:], "a model says that they say the same"))
     return Plan(tuple(steps))
 
 

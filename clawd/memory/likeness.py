@@ -14,6 +14,11 @@ from operator import xor
 
 from clawd.memory.text import normal
 
+
+def _words(all: str) -> frozenset[str]:
+    return frozenset(all.split())
+
+
 NEAR = 0.9  # Jaccard of the words of two texts that are one
 _MOST = 20  # texts with a common key that one is compared with: the last ones
 _LONGEST = 40  # words of weight in a text that may contradict another
@@ -22,35 +27,35 @@ _LONGEST = 40  # words of weight in a text that may contradict another
 _WORD = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\\W_]+(?:['’][^\\W_]+)*")
 _AROUND = ".,;:!?()[]{}\"'“”„«»…"
 _SENTENCE = re.compile(r"(?:^|[.!?:\n])\W*$")
-_NOT = frozenset(
+_NOT = _words(
     "no not never none neither nor nobody nothing without cannot cant dont doesnt didnt isnt wasnt wont shouldnt"
     " nicht kein keine keinen keiner keinem keines nie niemals ohne weder noch ne pas jamais sans aucun aucune rien ni"
     " nunca jamás sin ningún ninguna nada tampoco non mai senza nessuno não nem sem niet geen nooit zonder inte aldrig"
-    " ikke aldri nie не нет никогда без ni 不 没 沒 無 无 未 非 勿 别 안 못".split()
+    " ikke aldri nie не нет никогда без ni 不 没 沒 無 无 未 非 勿 别 안 못"
 )
 _NOT_WITHIN = re.compile("ない|ません|なかっ|ไม่|않|없|아니")
-_LIGHT = frozenset(
+_LIGHT = _words(
     "a an the this that these those is are was were be been being am do does did has have had will would can could"
     " should of to in on at for by from with as and or but it its he she they them his her their you your we our us i"
     " me my so than then there here very just also now der die das den dem ein eine einen ist sind war und oder zu im"
-    " auf für von mit le la les un une des du de et ou est à el los las una y o es en por para con il lo gli e".split()
+    " auf für von mit le la les un une des du de et ou est à el los las una y o es en por para con il lo gli e"
 )
 _CORRECTS = re.compile(
     r"^\s*(?:correction|corrected|korrektur|berichtigung|corrección|correzione|correção|更正|訂正)\b[\s:,-]"
-    r"|\b(no longer|not (?:any ?more|anymore)|any ?more|anymore|nicht mehr|ne \w+ plus|ya no|non (?:\w+ )?più|não mais)\b"
+    r"|\b(no longer|not (?:any ?more|anymore)|any ?more|nicht mehr|ne \w+ plus|ya no|non (?:\w+ )?più|não mais)\b"
     r"|不再",
     re.IGNORECASE,
 )
-_ONLY_CORRECTS = frozenset(
+_ONLY_CORRECTS = _words(
     "correction corrected korrektur berichtigung corrección correzione correção longer anymore any more mehr plus ya"
-    " più mais 更 訂 正 再".split()
+    " più mais 更 訂 正 再"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A text as it is compared. `numbers`, `negations` and `names` are what no duplicate may differ in; `weight` are the
-    words that are none of them and carry the sense, `first` the first of those. `corrects`: it says of itself that
+    """A text as it is compared. `numbers`, `negations` and `names` are what no duplicate may differ in; `weight` are
+    the words that are none of them and carry the sense, `first` the first of those. `corrects`: it says of itself that
     something was otherwise."""
 
     normal: str

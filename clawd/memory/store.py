@@ -178,7 +178,12 @@ class GroupMemory:
         return [record.text, *([record.said.quote] if record.said else [])]
 
     def settle(
-        self, seen: Sequence[MemoryRecord], gone: Collection[str], kept: MemoryRecord | None = None, *, moved: bool = False
+        self,
+        seen: Sequence[MemoryRecord],
+        gone: Collection[str],
+        kept: MemoryRecord | None = None,
+        *,
+        moved: bool = False,
     ) -> bool:
         """Memories give way to one that has their place: `kept`, if it is to be written, then those in `gone` are
         superseded; with `moved` their text stands in it, and their files go. `seen` are the memories as whoever decided
