@@ -157,6 +157,7 @@ class Rooms:
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
+        self.memories.forgotten = self.redaction.redact
         self.recorder.recorded = self.redaction.recorded
         self.dispatcher = Dispatcher(
             ledger=ledger,
