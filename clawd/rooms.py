@@ -19,6 +19,8 @@ from clawd.approvals.kinds import kinds
 from clawd.approvals.wall import Wall
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
+from clawd.commands.memory import MemoryOperations
+from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
@@ -62,6 +64,7 @@ from clawd.skills.catalogue import Catalogue
 from clawd.skills.shelf import Shelf
 from clawd.tasks import Tasks
 from clawd.turns.counter import Counter
+from clawd.turns.digest import Digest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.jobs import Jobs
@@ -269,6 +272,18 @@ class Rooms:
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
         self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group, self.clockwork)
+        self.memory = MemoryOperations(self.memories, self.operations.group)
+        self.digest = Digest(
+            ledger,
+            clock,
+            self.memories,
+            home.state / "trust.jsonl",
+            where=self.owner.where,
+            limits=self.channels.limits_of,
+            deliver=self.outbox.wake,
+            busy=lambda group: bool((run := self.dispatcher.active.get(group)) and run.live),
+        )
+        self.memories.waits = self.digest.waits
         self.reach = Reach(
             home,
             self.config,
@@ -279,6 +294,7 @@ class Rooms:
             self.speakers,
             self.approvals,
             self.schedules,
+            MemoryTalk(home, self.memories, self.memory, self.owner.name_of, self.channels.limits_of),
         )
         self.speech = Speech(lambda: self.config.current)
         self.watcher = Watcher(self.owner.tell_soon)
@@ -360,6 +376,7 @@ class Rooms:
             **self.operations.table(),
             **self.speakers.table(),
             **self.schedules.table(),
+            **self.memory.table(),
             "channels.list": self.channels.list,
             **asked,
         }

@@ -221,4 +221,4 @@ async def test_what_an_engine_lacks_is_said(ground: Ground) -> None:
 @pytest.mark.parametrize("dialect", ["messages", "chat"])
 def test_the_fixed_part_is_small(dialect: str) -> None:
     tools = [*sandbox_tools(), *declarations(ChannelLimits(reactions=True))]
-    assert Part("identity", prompt("identity")).bytes + Part("tools", declared(tools, dialect)).bytes <= 5800
+    assert Part("identity", prompt("identity")).bytes + Part("tools", declared(tools, dialect)).bytes <= 6100

@@ -112,6 +112,12 @@ def built_in() -> ToolTable:
     """Every tool that ships."""
     from clawd.host.tools import (
         ask,
+        memory_delete,
+        memory_propose,
+        memory_read,
+        memory_search,
+        memory_update,
+        memory_write,
         react,
         schedule,
         send_file,
@@ -123,7 +129,8 @@ def built_in() -> ToolTable:
     )
 
     # mypy cannot see a type attribute in a module
-    table: list[Any] = [send_message, send_file, ask, react, schedule, watch, skill_read, skill_propose, tool_help]
+    table: list[Any] = [send_message, send_file, ask, react, schedule, watch, skill_read, skill_propose]
+    table += [memory_write, memory_search, memory_read, memory_update, memory_delete, memory_propose, tool_help]
     return {tool.NAME: tool for tool in table}
 
 

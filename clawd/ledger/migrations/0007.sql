@@ -18,3 +18,6 @@ CREATE TABLE remembering (
     told TEXT,                                -- when the owner was last told of what waits
     waits TEXT NOT NULL DEFAULT '[]'          -- JSON: ids of what they were told of
 ) STRICT, WITHOUT ROWID;
+
+-- What a memory may cite.
+CREATE INDEX inbound_typed ON inbound (grp, seq) WHERE role = 'owner';
