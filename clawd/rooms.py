@@ -67,6 +67,7 @@ from clawd.turns.counter import Counter
 from clawd.turns.digest import Digest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.following import Following
 from clawd.turns.jobs import Jobs
 from clawd.turns.memory import Memories
 from clawd.turns.record import Recorder
@@ -133,7 +134,13 @@ class Rooms:
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
-        self.memories = Memories(home, ledger, clock, lambda group: self.config.for_group(group).memory)
+        self.memories = Memories(
+            home,
+            ledger,
+            clock,
+            lambda group: self.config.for_group(group).memory,
+            following=Following(tasks, lambda: self.watcher, self.owner.tell_soon),
+        )
         self.composer = Composer(
             home,
             clock,
@@ -142,6 +149,8 @@ class Rooms:
             config=lambda: self.config.current,
             host_tools=self._host_tools,
             skills=self.skills.of,
+            recall=self.memories.recall,
+            given=self.memories.shown,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(

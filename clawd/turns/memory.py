@@ -3,7 +3,7 @@ open, and bound to the turn that reads or writes. What a turn is given is in the
 
 from __future__ import annotations
 
-import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -12,21 +12,25 @@ import anyio
 from anyio import to_thread
 
 from clawd import faults
-from clawd.clock import Clock
+from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
 from clawd.config.schema import MemoryTable
-from clawd.errors import Refused
-from clawd.ledger import chats, inbound, turns
+from clawd.context.memories import Recalled, query
+from clawd.errors import Refused, StorageError
+from clawd.ledger import chats, inbound, recalled, turns
 from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.ledger.turns import Claim
 from clawd.memory.admission import seen_trust
 from clawd.memory.protocol import Heard, MemoryHit, Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory, Written
 from clawd.model import Lease
+from clawd.tasks import Whole
 from clawd.trust import TRUST, Origin, Role
+from clawd.turns.following import Following
 
-log = logging.getLogger(__name__)
 MOST_OPEN = 16
+MOST_RECALLS = 4  # of a group at one time, also of those that nobody waits for any more
 T = TypeVar("T")
 
 
@@ -38,12 +42,12 @@ async def _nowhere(group: str, texts: list[str]) -> None:
 class _Open:
     memory: GroupMemory
     users: int = 0
-    looked: bool = False
 
 
 class Memories:
     """`settings` gives a group's `[memory]` as it is now. `forgotten` takes texts out of whatever else the group has of
-    them, before they leave its memory; `waits` hears that something of a group waits for the owner."""
+    them, before they leave its memory; `waits` hears that something of a group waits for the owner. `following` sees
+    to it that those that are open have what their files say."""
 
     def __init__(
         self,
@@ -54,9 +58,12 @@ class Memories:
         *,
         forgotten: Callable[[str, list[str]], Awaitable[None]] = _nowhere,
         waits: Callable[[str], None] = lambda group: None,
+        following: Following | None = None,
     ) -> None:
         self._home, self._ledger, self._clock, self._settings = home, ledger, clock, settings
         self.forgotten, self.waits = forgotten, waits
+        self._following = following or Following()
+        self._recalls, self._whole = Counter[str](), Whole()
         self._open: dict[str, _Open] = {}  # the one that was used last is the last
         self._spare: list[GroupMemory] = []  # to be closed by the next thread
 
@@ -71,8 +78,10 @@ class Memories:
         for each in list(self._open)[:-MOST_OPEN]:
             if not self._open[each].users:
                 self._spare.append(self._open.pop(each).memory)
+                self._following.drop(each)
         try:
-            return await to_thread.run_sync(self._work, opened, work)
+            await self._following.in_step(opened.memory)
+            return await to_thread.run_sync(self._work, opened.memory, work)
         finally:
             opened.users -= 1
 
@@ -89,14 +98,10 @@ class Memories:
         self._open[group] = known
         return known
 
-    def _work(self, opened: _Open, work: Callable[[GroupMemory], T]) -> T:
+    def _work(self, memory: GroupMemory, work: Callable[[GroupMemory], T]) -> T:
         while self._spare:
             self._spare.pop().close()
-        if not opened.looked:
-            for sentence in opened.memory.look():
-                log.warning("the memory of group %s: %s", opened.memory.group, sentence)
-            opened.looked = True
-        return work(opened.memory)
+        return work(memory)
 
     async def close(self) -> None:
         """Nobody uses one any more."""
@@ -104,6 +109,30 @@ class Memories:
         self._open.clear()
         while self._spare:
             await to_thread.run_sync(self._spare.pop().close)
+
+    async def recall(self, claim: Claim) -> Recalled:
+        """What memory gives a turn of itself. What was begun goes on where nobody waits any more. Raises what a search
+        raises."""
+        group = claim.turn["grp"]
+        if not (k := self._settings(group).recall_k) or not query(claim.wakes):
+            return Recalled()
+        if self._recalls[group] >= MOST_RECALLS:
+            raise StorageError("earlier searches of it have not come back")
+
+        async def recall() -> Recalled:
+            self._recalls[group] += 1
+            try:
+                return await self.do(group, lambda memory: recalled_of(memory, claim, k))
+            finally:
+                self._recalls[group] -= 1
+
+        return await self._whole(recall())
+
+    async def shown(self, turn: int, memories: Sequence[str]) -> None:
+        """These are put before the model of a turn."""
+        if memories:
+            now = rfc3339(self._clock.now())
+            await self._ledger.do(lambda tx: recalled.note(tx, turns.get(tx, turn)["grp"], memories, turn, now))
 
     async def voice(self, turn: int | Lease, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
         """Who writes in a turn, as the ledger has it now; only one that is `citing` is given what was heard. Raises
@@ -127,6 +156,17 @@ class Memories:
             faults.passing("forgotten")
 
         await self.do(group, lambda memory: memory.forget(id, voice, first=elsewhere))
+
+
+def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
+    """What a claimed turn is given of a memory by itself: the best `k` that do not lower it, and how many of the best
+    `k` of all would. Blocks."""
+    row, asked = claim.turn, query(claim.wakes)
+    voice = Voice(Origin.AGENT, claim.authority, claim.taint, f"{row['session']}#{row['id']}", row["id"],
+                  others=claim.others)  # fmt: skip
+    hits, _ = memory.find(asked, voice, k=k, lowering=False)
+    best, _ = memory.find(asked, voice, k=k)
+    return Recalled(hits, sum(lowers_to(hit.record, memory.floor) < claim.taint for hit in best))
 
 
 def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
@@ -189,6 +229,7 @@ class TurnMemory:
 
         hits, lanes, floor = await self._memories.do(self._group, find)
         await self._lower(*(lowers_to(hit.record, floor) for hit in hits))
+        await self._memories.shown(self._lease.turn, [hit.record.id for hit in hits])
         return hits, lanes
 
     async def read(self, id: str) -> MemoryRecord:
@@ -197,6 +238,7 @@ class TurnMemory:
         record, floor = await self._memories.do(self._group, lambda memory: (memory.get(id, voice), memory.floor))
         _open_to_agents(record)
         await self._lower(lowers_to(record, floor))
+        await self._memories.shown(self._lease.turn, [record.id])
         if (quote := _quoted_alone(record, floor)) is not None:
             return replace(record, text=quote, trust=TRUST[Origin.OWNER])
         return replace(record, trust=seen_trust(record))
