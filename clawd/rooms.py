@@ -157,7 +157,7 @@ class Rooms:
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
-        self.recorder.recorded = self.redaction.recorded
+        self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,

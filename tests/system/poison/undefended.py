@@ -1,10 +1,11 @@
-"""The daemon without its defence of memory: whatever is written holds at once and is trusted as the owner's own, no text
-is known again, nobody needs more trust to change a memory, and everything that is said may be cited. What the attacks
-do to this one shows that they are some."""
+"""The daemon without its defence of memory: whatever is written holds at once and is trusted as the owner's own, no
+text is known again, nobody needs more trust to change a memory, and everything that is said may be cited. What the
+attacks do to this one shows that they are some."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from clawd.cli.main import run
@@ -14,11 +15,11 @@ from clawd.memory.record import Said
 from tests.system.watched import watch
 
 
-def lay_down() -> None:
+def lay_down(put: Callable[[Any, str, Any], None] = setattr) -> None:
     """Of this process."""
-    admission.admitted = lambda *words, **more: Admission(1.0, 1.0, "active")
-    admission.may_change = lambda *words, **more: ""
-    citations.checked = lambda said, heard: Said(str(said.get("quote", "")))  # type: ignore[assignment]
+    put(admission, "admitted", lambda *words, **more: Admission(1.0, 1.0, "active"))
+    put(admission, "may_change", lambda *words, **more: "")
+    put(citations, "checked", lambda said, heard: Said(str(said.get("quote", ""))))
     stamp_of = provenance.stamp_of
 
     def forgetful(line: bytes) -> Any:
@@ -26,7 +27,7 @@ def lay_down() -> None:
         gone = stamp is None or stamp.op in ("quarantine", "reject", "delete") or stamp.status == "quarantined"
         return None if gone else stamp
 
-    provenance.stamp_of = forgetful
+    put(provenance, "stamp_of", forgetful)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ class World:
         self.home, self.platform = home, platform
         self.attacks, self.honest = corpus.attacks(), corpus.honest()
         self.anchors: dict[str, str] = {}
-        self._texts: dict[str, str] = {}
+        self._heads: dict[str, str] = {}  # the frontmatter of each anchor
+        self._turns = 0
         home.program = program
         more = (
             f'[webhooks]\nlisten = "127.0.0.1:0"\n[memory]\n{memory}\n{platform.config}'
@@ -87,7 +88,9 @@ class World:
         self.home.start(HOOK=signing.SECRET, CLAWD_MOUNTS=str(self._mounts), **self.platform.env)
         for group in DOORS:
             self.home.ask("groups.add", name=group)
-            self.anchors[group] = self.home.ask("memory.write", group=group, text=ANCHOR, kind="entity")["id"]
+            made = self.home.ask("memory.write", group=group, text=ANCHOR, kind="entity")
+            self.anchors[group] = made["id"]
+            self._heads[group] = Path(made["file"]).read_text().rpartition("\n---\n")[0]
         self.home.ask("groups.add", name=OWN)
         self._prepare()
         self._knock()
@@ -106,7 +109,7 @@ class World:
             if each.moved:
                 self._move(each)
         for group in DOORS:
-            self.home.ask("memory.consolidate", group=group)
+            # self.home.ask("memory.consolidate", group=group)
             self.home.ask("memory.reindex", group=group)
 
     def _prepare(self) -> None:
@@ -156,7 +159,7 @@ class World:
 
     def _wait_for_turns(self, more: int) -> None:
         """Until this many turns more are recorded."""
-        self._turns = getattr(self, "_turns", 0) + more
+        self._turns += more
         until(lambda: len(self._rows("SELECT id FROM turn WHERE recorded_at IS NOT NULL")) >= self._turns)
         wrong = self._rows("SELECT grp, state, error FROM turn WHERE state NOT IN ('answered', 'joined')")
         assert not wrong, wrong
@@ -170,8 +173,7 @@ class World:
         data, target = file.read_bytes(), root / "episodes" / f"{attack.mark}.md"
         target.parent.mkdir(exist_ok=True)
         body = parsed(data)[1]
-        anchor = next(path for path in (root / "entities").glob("*.md") if "GB33" in path.read_text())
-        head = anchor.read_text().rpartition("\n---\n")[0]
+        head = self._heads[attack.door]
         forms = {
             "as it is": data.decode(),
             "text alone": body,
