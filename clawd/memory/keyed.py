@@ -86,6 +86,14 @@ def without(data: bytes, key: str) -> bytes:
     return _with(data, key, "")
 
 
+def without_preamble(data: bytes) -> bytes:
+    """The file with the facts alone."""
+    _, *pieces = _pieces(data.decode("utf-8", "surrogateescape"))
+    text = "".join(piece for _, piece in pieces)
+    gap = "" if text[:1] in ("\r", "\n", "") else "\n"
+    return f"{PREAMBLE}{gap}{text}".encode("utf-8", "surrogateescape")
+
+
 class KeyedMemory:
     """The two files beneath a group's `memory/`. Calls block. Raises UnsafePath for a link in the place of a file,
     Refused for a file that is larger than what is read, StorageError, OSError."""
@@ -115,6 +123,10 @@ class KeyedMemory:
 
         self._change(FACTS, taken)
         return gone
+
+    def clear_preamble(self) -> None:
+        """What stands before the first fact goes."""
+        self._change(FACTS, without_preamble)
 
     def index(self) -> str:
         """INDEX.md, whole; "" where there is none."""

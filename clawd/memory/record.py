@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from clawd import frontmatter
 from clawd.clock import moment_of
+from clawd.errors import Refused
 from clawd.frontmatter import Unreadable
 from clawd.trust import Origin
 
@@ -46,8 +47,8 @@ class Said:
 class MemoryRecord:
     """One memory with what is known of it. `trust` is that of `text`; the quote of `said` has its own, the owner's.
     `taint` is what reading it lowers a turn to. `private`: it comes from a private session. `key` is a fact's. `file`
-    is relative to the group's `memory/`. Times are aware. `head` is the file's frontmatter where it is not ours alone:
-    whoever writes the file again passes it on."""
+    is relative to the group's `memory/`. Times are aware. `head` is the file's frontmatter where it is not ours alone,
+    and `whole` says that all of the file was read: whoever writes it again passes both on."""
 
     id: str
     kind: Kind
@@ -68,6 +69,7 @@ class MemoryRecord:
     key: str = ""
     file: str = ""
     head: str = ""
+    whole: bool = True
 
 
 # ── the file ──
@@ -98,7 +100,9 @@ def settled(text: str) -> str:
 
 
 def written(record: MemoryRecord) -> bytes:
-    """The file of a record: its values are JSON, which is YAML."""
+    """The file of a record: its values are JSON, which is YAML. Raises Refused where not all of a file was read."""
+    if not record.whole:
+        raise Refused(f"{record.file} is too large to be written again", hint="move parts of it to files of their own")
     said = {"inbound": record.said.inbound, "quote": record.said.quote} if record.said else None
     fields: dict[str, Any] = {
         "schema": SCHEMA,

@@ -106,12 +106,6 @@ def name_of(memory: MemoryRecord) -> str:
     return f"{folder}/{memory.created.astimezone(UTC):%Y-%m-%dT%H%MZ}-{memory.id[3:]}.md"
 
 
-def holder(files: Mapping[str, str], stamped: str | None) -> str:
-    """Of the files that have one id, path → digest of the text, the one whose it is: that whose text is stamped, of
-    several the first. The others are hand-made."""
-    return min(files, key=lambda path: (files[path] != stamped, path))
-
-
 @contextmanager
 def reading(root: Path) -> Iterator[Callable[[str], Looked]]:
     """A reader of files beneath `root`, fast for such as lie in one folder."""

@@ -14,6 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd import faults
+from clawd.clock import TurnedClock
+from clawd.config.begin import init_home
+from clawd.config.home import Home
 from clawd.errors import Refused, StorageError, UnsafePath, UsageError
 from clawd.memory import keyed
 from clawd.memory.keyed import FACTS, INDEX, KeyedMemory, alone, key_of, with_fact, without
@@ -125,6 +128,24 @@ def test_an_entry_of_a_key_that_stands_twice_is_one_afterwards() -> None:
     new = f"mine\r\n\r\n## a\n> Updated: {LOCAL}\n\nfour\n## b\r\ntwo\r\n"
     assert with_fact(old, "a", "four", NOW) == new.encode()
     assert without(old, "a") == b"mine\r\n## b\r\ntwo\r\n"
+
+
+def test_what_stands_before_the_facts_goes_alone(tmp_path: Path) -> None:
+    memory = KeyedMemory(tmp_path)
+    for old in ("# Mine\nwords\n\n## a\none\n", "## a\none\n"):
+        (tmp_path / FACTS).write_text(old)
+        memory.clear_preamble()
+        assert (tmp_path / FACTS).read_text() == "# Long-Term Memory\n\n## a\none\n"
+    (tmp_path / FACTS).write_text("words")
+    memory.clear_preamble()
+    assert (tmp_path / FACTS).read_text() == "# Long-Term Memory\n"
+
+
+def test_a_new_home_begins_as_pythonclaw_writes_it(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    init_home(home, name="bot", user="Ada", clock=TurnedClock(NOW))
+    first = with_fact(b"", "bot_name", "bot", NOW)
+    assert (home.group("main").memory / FACTS).read_bytes() == with_fact(first, "user_name", "Ada", NOW)
 
 
 @pytest.mark.parametrize("key", ["", " ", "a\nb", "a\r## b", "a\x00", "a\u2028b", "a\ud800", "x" * 201])

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawd.errors import Refused
 from clawd.memory.record import FOLDERS, MemoryRecord, Said, parsed, read, settled, written
 from clawd.trust import Origin
 
@@ -51,6 +52,11 @@ def test_the_bytes_of_a_file() -> None:
     assert page.fields["event_time"] == AT and page.fields["tags"] == ("boat",)
     assert page.fields["said"] == {"inbound": 12, "quote": "My boat is green."}
     assert parsed(FILE.encode()) == (page.fields, page.text)
+
+
+def test_what_was_not_read_to_its_end_is_not_written() -> None:
+    with pytest.raises(Refused, match="too large"):
+        written(replace(BOAT, file="entities/large.md", whole=False))
 
 
 TEXTS = st.one_of(

@@ -163,20 +163,6 @@ def test_one_reader_sees_a_folder_that_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "stamped", "whose"),
-    [
-        ({"b.md": "1", "a.md": "2"}, "1", "b.md"),
-        ({"b.md": "1", "a.md": "2"}, "2", "a.md"),
-        ({"b.md": "1", "a.md": "1"}, "1", "a.md"),
-        ({"b.md": "1", "a.md": "2"}, "3", "a.md"),
-        ({"b.md": "1"}, None, "b.md"),
-    ],
-)
-def test_whose_an_id_is(files: dict[str, str], stamped: str | None, whose: str) -> None:
-    assert tree.holder(files, stamped) == whose
-
-
-@pytest.mark.parametrize(
     ("record", "folder"),
     [
         (BOAT, "episodes"),
