@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from clawd import faults
 from clawd.clock import Clock, moment_of, rfc3339
 from clawd.errors import NotFound, Refused, UsageError
 from clawd.files import read_beneath, walk_beneath, write_atomic
@@ -91,6 +92,8 @@ class GroupMemory:
                 continue
             if not lowering and record.taint < voice.taint:
                 continue
+            if not (since or 0) <= record.event_time.timestamp() < (until or float("inf")):
+                continue
             if score := len(words & set(text.normal(f"{record.key} {shown}").split())):
                 hits.append(MemoryHit(record, shown, float(score), trust, {"lexical": float(score)}))
         return sorted(hits, key=lambda hit: -hit.score)[:k], ["lexical"]
@@ -118,9 +121,11 @@ class GroupMemory:
 
     # ── writing ──
 
-    def put(self, content: str, kind: str, metadata: Mapping[str, Any], voice: Voice, *, key: str = "") -> Written:
+    def put(self, content: str, kind: str, metadata: Mapping[str, Any], voice: Voice, *, key: str = "",
+            wait: bool = False) -> Written:  # fmt: skip
         """Keep something. The same `key` (what makes this write the same one, like a turn and its arguments) is the
-        same memory, however often. Raises UsageError, Refused, StorageError."""
+        same memory, however often; with `wait` not before the owner says yes. Raises UsageError, Refused,
+        StorageError."""
         if kind not in PREFIXES:
             raise UsageError(f"{kind!a} is no kind of memory; there are {', '.join(sorted(PREFIXES))}")
         now = self._clock.now().astimezone()
@@ -128,6 +133,8 @@ class GroupMemory:
         lineage = [self.get(each, voice) for each in metadata.get("derived_from", ())]
         replaced = self.get(metadata["supersedes"], voice) if metadata.get("supersedes") else None
         verdict = admission.admitted(kind, voice, lineage, cited=quote is not None, replaced=replaced, floor=self.floor)
+        if wait and verdict.status == "active":
+            verdict = replace(verdict, status="proposed", why="it was proposed to the owner")
         seed = key or f"{now.isoformat()} {os.urandom(8).hex()}"
         id = f"{PREFIXES[kind]}_{_code(f'{self.group} {kind} {seed}')}"
         at = moment_of(metadata["event_time"]) if metadata.get("event_time") else None
@@ -142,27 +149,62 @@ class GroupMemory:
             self._keep(replace(replaced, status="superseded"), "supersede", voice.turn)
         return Written(id, verdict.status, admission.seen_trust(record), verdict.why, conflicts)
 
-    def change(self, id: str, content: str, voice: Voice, *, key: str = "") -> Written:
+    def change(
+        self, id: str, content: str, voice: Voice, *, key: str = "", said: Mapping[str, Any] | None = None
+    ) -> Written:
         """Replace a memory's text: in place, or beside it as a proposal where the voice has less trust."""
         record = self.get(id, voice)
-        verdict = admission.admitted(record.kind, voice, replaced=record, floor=self.floor)
+        quote = citations.checked(said, voice.heard) if said else None
+        verdict = admission.admitted(record.kind, voice, cited=quote is not None, replaced=record, floor=self.floor)
         if verdict.status != "active":
-            return self.put(content, record.kind, {"supersedes": id}, voice, key=key)
+            return self.put(
+                content, record.kind, {"supersedes": id, **({"said": said} if said else {})}, voice, key=key
+            )
         now = self._clock.now().astimezone()
         changed = replace(record, text=content.strip(), updated=now, origin=voice.origin, trust=verdict.trust,
-                          taint=verdict.taint, said=None)  # fmt: skip
+                          taint=verdict.taint, said=quote)  # fmt: skip
         self._keep(changed, "update", voice.turn)
-        return Written(id, "active", verdict.trust)
+        return Written(id, "active", admission.seen_trust(changed))
 
-    def forget(self, id: str, voice: Voice) -> list[str]:
+    def forget(self, id: str, voice: Voice, *, first: Callable[[list[str]], None] = lambda texts: None) -> list[str]:
         """Remove a memory, and what was derived from it alone. Gives the texts that are gone, for whoever forgets them
-        elsewhere. Raises NotFound, Refused."""
+        elsewhere; `first` is called with them before anything is removed. Raises NotFound, Refused."""
         record = self.get(id, voice)
         if refusal := admission.may_change(voice, record):
             raise Refused(refusal)
+        first([record.text, *([record.said.quote] if record.said else [])])
         self._stamp(record, "delete", voice.turn, lines=text.lines(record.text))
         (self.root / record.file).unlink(missing_ok=True)
         return [record.text, *([record.said.quote] if record.said else [])]
+
+    def settle(
+        self,
+        seen: Sequence[MemoryRecord],
+        gone: Collection[str],
+        kept: MemoryRecord | None = None,
+        *,
+        moved: bool = False,
+    ) -> bool:
+        """Memories give way to one that has their place: `kept`, if it is to be written, then those in `gone` are
+        superseded; with `moved` their text stands in it, and their files go. `seen` are the memories as whoever decided
+        this saw them: False, and nothing is done, where one is another now. Ended half way, the next plan ends it.
+        Raises OSError, StorageError."""
+        with self._lock:
+            here = {each.id: each for each in self._records()}
+            if any(not _same(here.get(each.id), each) for each in seen):
+                return False
+            if kept is not None:
+                self._keep(kept, "update" if kept.file else "write", None)
+            faults.passing("settling")
+            for id in gone:
+                record = replace(here[id], status="superseded")
+                if moved:
+                    self._stamp(record, "supersede", None)
+                    (self.root / record.file).unlink(missing_ok=True)
+                else:
+                    self._keep(record, "supersede", None)
+                faults.passing("settled")
+        return True
 
     # ── the owner's word ──
 
@@ -234,6 +276,13 @@ class GroupMemory:
                 text.digest(record.said.quote) if record.said else None, lines,
             )
         )  # fmt: skip
+
+
+def _same(now: MemoryRecord | None, seen: MemoryRecord) -> bool:
+    """Whether a memory is still what somebody saw: its text, and what is thought of it."""
+    if now is None or text.digest(now.text) != text.digest(seen.text):
+        return False
+    return (now.status, now.trust, now.taint, now.private) == (seen.status, seen.trust, seen.taint, seen.private)
 
 
 def _code(seed: str) -> str:

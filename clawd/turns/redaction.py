@@ -18,6 +18,7 @@ from anyio import to_thread
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
+from clawd.ledger import recalled
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.redact import PLACES, redact
 from clawd.memory.forgotten import Forgotten
@@ -75,12 +76,7 @@ class Redaction:
             del self._later[turn]
 
     def _forget(self, tx: Transaction, group: str) -> list[int]:
-        tx.execute(
-            "INSERT INTO remembering (grp, forgot) VALUES (?, ?)"
-            " ON CONFLICT (grp) DO UPDATE SET forgot = excluded.forgot",
-            group,
-            rfc3339(self._clock.now()),
-        )
+        recalled.set_forgot(tx, group, rfc3339(self._clock.now()))
         return [row["id"] for row in tx.all("SELECT id FROM turn WHERE grp = ? AND recorded_at IS NULL"
                                             " AND state NOT IN ('queued', 'held')", group)]  # fmt: skip
 
