@@ -15,24 +15,23 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
-from clawd.errors import StorageError, UnsafePath
-from clawd.files import DEEPEST, directory_beneath, open_beneath
-from clawd.memory import daily, documents, judgement, keyed, standing, text
-from clawd.memory.judgement import Entry
-from clawd.memory.provenance import TrustLedger
-from clawd.memory.record import FOLDERS, ID, QUARANTINE, MemoryRecord, Page, read
-from clawd.memory.standing import News, Standing
+from clawd.errors import UnsafePath
+from clawd.files import DEEPEST, directory_beneath
+from clawd.memory import documents, judgement, keyed, standing, text, tree
+from clawd.memory.judgement import Entry, Worth
+from clawd.memory.provenance import Stamp, TrustLedger
+from clawd.memory.record import ID, MemoryRecord
+from clawd.memory.standing import Marked, News, Standing
+from clawd.memory.tree import RawMemory
+from clawd.memory.tree import Stamp as Stat
 from clawd.search.document import Document
 from clawd.search.embedders import Embedder
 from clawd.search.index import Index
 
-LARGEST = 10 << 20  # bytes of a file that are read
 _SETTLED_NS = 50_000_000  # what was changed so lately may be changed again without its time telling
 _BATCH = 2000  # files that are held in memory at once
-_FOLDERS = frozenset((*FOLDERS.values(), QUARANTINE))
 _MANY = 100  # files from which on tables are read at once
 
 _TABLES = (
@@ -54,34 +53,43 @@ CREATE INDEX traces_file ON traces (n);
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A file as it was read. `sig` is its stat, "" while that may not tell another change. `page` is that of a file with
-    one memory, `claim` the id that it says it has, `traces` what it can be found by."""
+    """A file as it was read. `sig` is its `stat`, "" while that may not tell another change. `claim` is the id that it
+    says its one memory has, `sha` what that is known by, `traces` what else it can be found by."""
 
     path: str
     sig: str
-    changed: datetime
-    data: bytes = b""
-    page: Page | None = None
-    claim: str = ""
-    sha: str = ""
-    traces: tuple[str, ...] = ()
-    problem: str = ""
+    stat: str
+    memories: Sequence[RawMemory]
+    claim: str
+    sha: str
+    traces: Sequence[str]
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A memory that a file has; the entries of a day; and `gone`, which is no memory any more and still lies there."""
+    """A memory that a file has, whose stat was this; the entries of a day; and `gone`, which is no memory any more and
+    still lies there."""
 
     record: MemoryRecord
+    raw: RawMemory
+    stat: str
     entries: Sequence[Entry] = ()
     gone: bool = False
+
+    def shared(self) -> MemoryRecord | None:
+        """What others than the owner may see of it."""
+        if self.raw.kind != "day":
+            return None if self.record.private else self.record
+        open = [each for each in self.entries if not each.private]
+        return judgement.of_day(self.raw, open) if open or not self.entries else None
 
     def documents(self, floor: float) -> list[Document]:
         if self.gone:
             return []
         if self.record.kind == "day":
             return list(documents.of_entries(self.record.id, self.entries))
-        return list(documents.of_record(self.record, floor))
+        return list(documents.of_record(self.record, self.raw.title, floor))
 
 
 class Catalogue:
@@ -104,7 +112,7 @@ class Catalogue:
         elif paths is None:
             self._scan()
         else:
-            self._take([path for path in dict.fromkeys(paths) if is_memory(path)])
+            self._take([path for path in dict.fromkeys(paths) if tree.holds(path)])
         return notes + [problem for (problem,) in self.index.read(_problems)]
 
     def freshen(self) -> None:
@@ -159,27 +167,7 @@ class Catalogue:
 
     def load(self, path: str) -> Loaded | None:
         """A file as it is now; None where there is none that may be read."""
-        try:
-            with os.fdopen(open_beneath(self.root, path), "rb") as file:
-                status = os.fstat(file.fileno())
-                data = file.read(LARGEST)
-        except (FileNotFoundError, UnsafePath, PermissionError):
-            return None
-        except OSError as error:
-            raise StorageError(f"{self.root / path} cannot be read: {error.strerror}") from error
-        changed = datetime.fromtimestamp(status.st_mtime).astimezone()
-        settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS
-        sig = _sig(status) if settled else ""
-        large = f"{path} is larger than {LARGEST >> 20} MB: only its beginning is read" if status.st_size > LARGEST else ""
-        if "/" not in path:
-            return Loaded(path, sig, changed, data, traces=tuple(_traces(path, data)), problem=large)
-        page = read(data, path)
-        claim = str(page.fields.get("id", ""))
-        return Loaded(
-            path, sig, changed, b"", page, claim if ID.fullmatch(claim) else "", text.digest(page.text),
-            (*text.lines(page.text), *(_from(each) for each in page.fields.get("derived_from", ()))),
-            large or "; ".join(page.problems),
-        )  # fmt: skip
+        return _loaded(path, tree.look(self.root, path))
 
     # ── bringing the tables up ──
 
@@ -204,7 +192,9 @@ class Catalogue:
             db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
 
         self.index.write(clear)
-        loaded = {each.path: each for path in self._walk() if (each := self.load(path)) is not None}
+        with tree.reading(self.root) as read:
+            found = (_loaded(path, read(path)) for path in sorted(self._walk()))
+            loaded = {each.path: each for each in found if each is not None}
         self.index.write(fill)
         self._scan()
         self.index.embed()
@@ -216,15 +206,19 @@ class Catalogue:
             yield from files
             folders += below
 
-    def _take(self, paths: Sequence[str]) -> None:
-        """Read these files, which may be gone, and whatever the ledger and they say something new of."""
+    def _take(self, paths: Sequence[str]) -> bool:
+        """Read these files, which may be gone, and whatever the ledger and they say something new of; whether that
+        changed what is found."""
+        changed = False
         for start in range(0, max(len(paths), 1), _BATCH):
             batch = {path: self.load(path) for path in paths[start : start + _BATCH]}
             if self.index.write(lambda db, batch=batch: self._taken(db, batch)):  # type: ignore[misc]
                 self.index.embed()
+                changed = True
+        return changed
 
     def _taken(self, db: sqlite3.Connection, batch: dict[str, Loaded | None]) -> bool:
-        """Whether there are new documents."""
+        """Whether there are new documents, or fewer."""
         news = standing.follow(db, self._ledger, self._group)
         claims = {claim for path in batch for (claim,) in db.execute("SELECT claim FROM files WHERE path = ?", (path,))}
         claims |= {each.claim for each in batch.values() if each is not None}
@@ -236,7 +230,9 @@ class Catalogue:
                 affected[path] = self.load(path)
         fresh = Standing(db, self._group, many=len(affected) > _MANY)
         doubled = _doubled(db, None if len(affected) > _MANY else [each.claim for each in affected.values() if each])
-        owners = {path: {id for (id,) in db.execute("SELECT id FROM held WHERE path = ?", (path,))} for path in affected}
+        owners = {
+            path: {id for (id,) in db.execute("SELECT id FROM held WHERE path = ?", (path,))} for path in affected
+        }
         made: list[Document] = []
         removed = set[str]()
         kept = set[str]()
@@ -253,41 +249,89 @@ class Catalogue:
                 removed.add(id)
         if made or removed:
             self.index.put_in(db, made, removed)
-        return bool(made)
+        return bool(made or removed)
 
     # ── what a file has ──
 
-    def held(self, db: sqlite3.Connection, loaded: Loaded) -> list[Held]:
-        return self._judged(db, Standing(db, self._group), loaded, _doubled(db, [loaded.claim]))
+    def one(self, id: str) -> Held | None:
+        """The memory of an id as it is now; one that is gone and lies there, too."""
+        for _ in range(2):
+            if (path := self._path(id)) is None:
+                return None
+            if self.is_stale(path):
+                self._take([path])
+                path = self._path(id) or path
+            if (found := next((each for each in self.of_file(path) if each.record.id == id), None)) is not None:
+                return found
+        return None
+
+    def _path(self, id: str) -> str | None:
+        row = self.index.read(lambda db: db.execute("SELECT path FROM held WHERE id = ?", (id,)).fetchone())
+        return row[0] if row else None
+
+    def all(self, statuses: frozenset[str]) -> list[Held]:
+        """The memories that have one of these statuses, as the last look found them."""
+        marks = ", ".join("?" * len(statuses))
+        rows = self.index.read(
+            lambda db: db.execute(f"SELECT id, path FROM held WHERE status IN ({marks})", sorted(statuses)).fetchall()
+        )
+        wanted = {id for id, _ in rows}
+        return [each for path in sorted({path for _, path in rows}) for each in self.of_file(path)
+                if each.record.id in wanted and not each.gone and each.record.status in statuses]  # fmt: skip
+
+    def some(self, ids: Iterable[str]) -> tuple[dict[str, Held], bool]:
+        """The memories of these ids, and whether a file turned out to say something else than was searched."""
+        paths = {path for id in ids if (path := self._path(id)) is not None}
+        changed = [self._take([path]) for path in paths if self.is_stale(path)]
+        return {each.record.id: each for path in paths for each in self.of_file(path)}, any(changed)
+
+    def derived(self, id: str) -> list[Held]:
+        """The memories that say they come from this one."""
+        paths = self.index.read(lambda db: _traced(db, _from(id)))
+        return [
+            each for path in paths for each in self.of_file(path) if id in each.record.derived_from and not each.gone
+        ]
+
+    def alike(self, digest: str) -> list[Held]:
+        """The memories in files of their own that have this text."""
+        rows = self.index.read(lambda db: db.execute("SELECT path FROM files WHERE sha = ?", (digest,)).fetchall())
+        return [each for (path,) in rows for each in self.of_file(path) if not each.gone]
+
+    def logged(self, key: str) -> list[str]:
+        """What the days' logs have of a key."""
+        paths = self.index.read(lambda db: _traced(db, _of_key(key)))
+        return [
+            each.text for path in paths for held in self.of_file(path) for each in held.raw.pieces if each.key == key
+        ]
+
+    def of_file(self, path: str) -> list[Held]:
+        loaded = self.load(path)
+        if loaded is None:
+            return []
+        return self.index.read(
+            lambda db: self._judged(db, Standing(db, self._group), loaded, _doubled(db, [loaded.claim]))
+        )
 
     def _judged(self, db: sqlite3.Connection, fresh: Standing, loaded: Loaded, doubled: frozenset[str]) -> list[Held]:
-        if loaded.page is not None:
-            id = loaded.claim
-            if not id or (id in doubled and _owner(db, fresh, id) != loaded.path):
-                id = f"file:{loaded.path}"
-            stamps = fresh.of(id)
-            known = judgement.worth(loaded.sha, stamps, fresh.marked(loaded.sha, loaded.traces))
-            return [Held(judgement.of_file(loaded.path, id, loaded.page, loaded.changed, known, stamps), gone=known.gone)]
-        if loaded.path == keyed.FACTS:
-            return self._facts(fresh, loaded)
-        day = daily.day_of(loaded.path)
-        assert day is not None
-        entries = []
-        for piece in daily.parsed(loaded.data, day):
-            digest, stamps = text.digest(piece.text), fresh.of(f"fact:{piece.key}") if piece.key else []
-            known = judgement.worth(digest, stamps, fresh.marked(digest, text.lines(piece.text)))
-            if (entry := judgement.of_piece(piece, day, known, stamps)) is not None:
-                entries.append(entry)
-        return [Held(judgement.of_day(day, loaded.path, entries), entries)]
+        return [self._judge(db, fresh, raw, loaded.stat, doubled) for raw in loaded.memories]
 
-    def _facts(self, fresh: Standing, loaded: Loaded) -> list[Held]:
-        found = []
-        for fact in keyed.parsed(loaded.data)[1].values():
-            digest, stamps = text.digest(fact.value), fresh.of(f"fact:{fact.key}")
-            marked = fresh.marked(digest, text.lines(fact.value))
-            known = judgement.of_typed_again(fact, judgement.worth(digest, stamps, marked), stamps, marked)
-            found.append(Held(judgement.of_fact(fact, loaded.changed, known, stamps), gone=known.gone))
-        return found
+    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, stat: str, doubled: frozenset[str]
+               ) -> Held:  # fmt: skip
+        if raw.kind == "day":
+            entries = []
+            for piece in raw.pieces:
+                stamps = fresh.of(f"fact:{piece.key}") if piece.key else []
+                known, _ = _worth(fresh, piece.text, stamps)
+                if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
+                    entries.append(entry)
+            return Held(judgement.of_day(raw, entries), raw, stat, entries)
+        id = raw.id if raw.id not in doubled or _owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
+        stamps = fresh.of(id)
+        known, marked = _worth(fresh, raw.text, stamps)
+        if raw.path == keyed.FACTS and raw.kind == "fact":
+            known = judgement.of_typed_again(raw, known, stamps, marked)
+            return Held(judgement.of_fact(raw, known, stamps), raw, stat, gone=known.gone)
+        return Held(judgement.of_page(raw, id, known, stamps), raw, stat, gone=known.gone)
 
     def close(self) -> None:
         self.index.close()
@@ -296,24 +340,47 @@ class Catalogue:
 # ── the files ──
 
 
-def is_memory(path: str) -> bool:
-    """Whether a file beneath the root may have memories, by its path."""
-    folder, slash, rest = path.partition("/")
-    if not slash:
-        return path == keyed.FACTS or daily.day_of(path) is not None
-    hidden = rest.startswith(".") or "/." in rest
-    return folder in _FOLDERS and path.endswith(".md") and not hidden
+def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
+    if looked.stamp is None:
+        return None
+    settled = time.time_ns() - looked.stamp.mtime_ns > _SETTLED_NS
+    traces = list[str]()
+    for raw in looked.memories:
+        if raw.kind == "day":
+            for piece in raw.pieces:
+                traces += [
+                    text.digest(piece.text),
+                    *text.lines(piece.text),
+                    *([_of_key(piece.key)] if piece.key else ()),
+                ]
+        else:
+            traces += [*text.lines(raw.text), *map(_from, raw.fields.get("derived_from", ()))]
+    alone = looked.memories[0] if len(looked.memories) == 1 and looked.memories[0].kind != "day" else None
+    claim = alone.id if alone is not None and ID.fullmatch(alone.id) else ""
+    if alone is None:
+        traces += [text.digest(raw.text) for raw in looked.memories if raw.kind != "day"]
+    return Loaded(
+        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories, claim, text.digest(alone.text) if alone else "",
+        traces, "; ".join(looked.problems),
+    )  # fmt: skip
+
+
+def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp]) -> tuple[Worth, Marked]:
+    digest = text.digest(of)
+    marked = fresh.marked(digest, lambda: text.lines(of))
+    return judgement.worth(digest, stamps, marked), marked
 
 
 def signature(root: Path, path: str) -> str | None:
     try:
-        return _sig((root / path).lstat())
+        status = (root / path).lstat()
     except OSError:
         return None
+    return _sig(Stat(status.st_mtime_ns, status.st_size, status.st_ino))
 
 
-def _sig(status: os.stat_result) -> str:
-    return f"{status.st_mtime_ns}:{status.st_ctime_ns}:{status.st_size}:{status.st_ino}"
+def _sig(stat: Stat) -> str:
+    return f"{stat.mtime_ns}:{stat.size}:{stat.ino}"
 
 
 def _moved(root: Path, folder: str) -> int:
@@ -335,13 +402,13 @@ def _listed(root: Path, folder: str) -> tuple[dict[str, str], list[str]]:
             for each in entries:
                 path = f"{folder}/{each.name}" if folder else each.name
                 if each.is_dir(follow_symlinks=False):
-                    if path.partition("/")[0] in _FOLDERS and not each.name.startswith(".") and path.count("/") < DEEPEST:
+                    if tree.holds(f"{path}/a.md") and path.count("/") < DEEPEST:
                         below.append(path)
-                elif is_memory(path):
+                elif tree.holds(path):
                     with suppress(FileNotFoundError):
                         status = each.stat(follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode):
-                            files[path] = _sig(status)
+                            files[path] = _sig(Stat(status.st_mtime_ns, status.st_size, status.st_ino))
     finally:
         os.close(at)
     return files, below
@@ -366,16 +433,6 @@ def _file(db: sqlite3.Connection, loaded: Loaded) -> None:
     ).fetchone()
     db.execute("DELETE FROM traces WHERE n = ?", (n,))
     db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", ((each, n) for each in loaded.traces))
-
-
-def _traces(path: str, data: bytes) -> Iterator[str]:
-    """Of a file with many texts."""
-    if (day := daily.day_of(path)) is None:
-        for fact in keyed.parsed(data)[1].values():
-            yield from (text.digest(fact.value), *text.lines(fact.value))
-        return
-    for piece in daily.parsed(data, day):
-        yield from (text.digest(piece.text), *text.lines(piece.text), *([_of_key(piece.key)] if piece.key else ()))
 
 
 def _from(id: str) -> str:
@@ -431,7 +488,8 @@ def _owner(db: sqlite3.Connection, fresh: Standing, id: str) -> str:
     shas = {stamp.sha256: n for n, stamp in enumerate(stamps)}
     row = db.execute("SELECT path FROM held WHERE id = ?", (id,)).fetchone()
     files = db.execute("SELECT path, sha FROM files WHERE claim = ?", (id,)).fetchall()
-    return min(files, key=lambda each: (-shas.get(each[1], -1), row is None or each[0] != row[0], each[0]))[0]  # type: ignore[no-any-return]
+    best: str = min(files, key=lambda each: (-shas.get(each[1], -1), row is None or each[0] != row[0], each[0]))[0]
+    return best
 
 
 def _hold(db: sqlite3.Connection, path: str, held: Held, floor: float) -> tuple[bool, list[Document]]:
