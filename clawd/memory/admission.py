@@ -15,8 +15,8 @@ FLOOR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`why` is a sentence on what it waits for, empty where it holds at once. What does not take the place of what it was
-    to replace stands beside that."""
+    """`why` is a sentence on what it waits for, empty where it holds at once. What does not take the place of what it
+    was to replace stands beside that."""
 
     trust: float
     taint: float

@@ -360,8 +360,8 @@ def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
     if alone is None:
         traces += [text.digest(raw.text) for raw in looked.memories if raw.kind != "day"]
     return Loaded(
-        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories, claim, text.digest(alone.text) if alone else "",
-        traces, "; ".join(looked.problems),
+        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories, claim,
+        text.digest(alone.text) if alone else "", traces, "; ".join(looked.problems),
     )  # fmt: skip
 
 

@@ -277,7 +277,7 @@ class GroupMemory:
             offer = offered(content, record.kind, {**about, **more}, voice)
             verdict = self._verdict(offer, voice, (), record, False)
             if not (verdict.status == "active" and verdict.replaces) and not (own and record.status == "proposed"):
-                return self.put(content, record.kind, {"supersedes": id, **more}, voice, key=key)
+                return self.put(content, record.kind, {"supersedes": id, **more}, voice, key=key and f"{id} {key}")
             for _ in range(_TRIES):
                 held = self._catalogue.one(id)
                 if held is None:
