@@ -265,7 +265,7 @@ class GroupMemory:
         UsageError, NotFound, Refused."""
         with self._lock:
             record = self.get(id, voice)
-            if record.kind == "day" or id in _FREE:
+            if record.kind == "day" or id in _FREE or not record.whole:
                 raise UsageError(f"{record.file} is changed with an editor")
             more = {"said": said} if said else {}
             if id == f"fact:{record.key}":
