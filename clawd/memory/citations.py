@@ -35,7 +35,7 @@ def checked(said: Mapping[str, Any], heard: Sequence[Heard]) -> Said:
 
 def _found(quote: str, text: str) -> str:
     """What stands in the text as whole sentences and says this; "" where nothing does."""
-    wanted = _key(quote)
+    wanted = _key(quote).rstrip(_ENDS)
     if not wanted or len(text) > LONGEST:
         return ""
     known = list(sentences(text))
@@ -43,15 +43,15 @@ def _found(quote: str, text: str) -> str:
         said = ""
         for each in known[first:]:
             said += _key(text[each.start : each.end])
-            if not each.citeable or not wanted.startswith(said):
+            if not each.citeable or not wanted.startswith(said.rstrip(_ENDS)):
                 break
-            if said == wanted:
+            if said.rstrip(_ENDS) == wanted:
                 return text[known[first].start : each.end].strip()
     return ""
 
 
 def _key(text: str) -> str:
-    return normal(text).replace(" ", "").rstrip(".!?。！？")
+    return normal(text).replace(" ", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class Sentence:
     citeable: bool
 
 
+_ENDS = ".!?。！？"
 _WIDE_ENDS = "。！？｡।॥؟۔።"
 _CLOSERS = "\"'”’»›)]}）」』*_~"
 _PAIRS = {"“": "”", "„": "“”", "«": "»", "‹": "›", "(": ")", "[": "]", "{": "}", "（": "）", "「": "」", "『": "』"}
