@@ -64,7 +64,7 @@ class Sentence:
 
 
 _ENDS = ".!?。！？"
-_WIDE_ENDS = "。！？｡।॥؟۔።"
+_NARROW_ENDS, _WIDE_ENDS = ".!?．", "。！？｡।॥؟۔።"
 _CLOSERS = "\"'”’»›)]}）」』*_~"
 _PAIRS = {"“": "”", "„": "“”", "«": "»", "‹": "›", "(": ")", "[": "]", "{": "}", "（": "）", "「": "」", "『": "』"}
 _QUOTES = frozenset("“„«‹「『\"'")
@@ -124,7 +124,7 @@ def _ends(text: str, covered: bytearray) -> Iterator[int]:
     at = 0
     while at < len(text):
         each, at = text[at], at + 1
-        if covered[at - 1]:
+        if covered[at - 1] and each != "\n":
             continue
         if open and each in open[-1]:
             open.pop()
@@ -138,10 +138,10 @@ def _ends(text: str, covered: bytearray) -> Iterator[int]:
                 yield blank
                 at = blank
             continue
-        if each not in ".!?" and each not in _WIDE_ENDS:
+        if each not in _NARROW_ENDS and each not in _WIDE_ENDS:
             continue
         stop = at
-        while stop < len(text) and text[stop] in ".!?…" + _WIDE_ENDS + _CLOSERS and not covered[stop]:
+        while stop < len(text) and text[stop] in _NARROW_ENDS + "…" + _WIDE_ENDS + _CLOSERS and not covered[stop]:
             if open and text[stop] in open[-1]:
                 open.pop()
             elif text[stop] in '"':
@@ -164,7 +164,7 @@ def _ended(text: str, begin: int, marks: str, stop: int) -> bool:
     following = after.lstrip()
     if following[:1].islower() or _ITEM.match(after.lstrip("\n")) or following.startswith(_GOES_ON):
         return False
-    if marks == ".":
+    if marks in (".", "．"):
         token = _TOKEN.search(text[:begin])
         word = normal(token[0]) if token else ""
         return not (len(word) < 2 or "." in word or word in _SHORT or (word.isdigit() and len(word) < 3))
