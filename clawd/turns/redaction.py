@@ -27,7 +27,7 @@ from clawd.sessions.format import MARKER_LINE, parse, write_block
 
 log = logging.getLogger(__name__)
 
-UNTOUCHED = ("state/backups", "work/")
+_ELSEWHERE = "backups of the ledger (state/backups), and what an agent wrote in work/ itself, are as they were"
 _TRIES = 20  # while somebody reads the ledger, its journal cannot be cut
 
 
@@ -40,6 +40,16 @@ class Redacted:
     rows: int = 0
     short: int = 0
     whole: bool = True
+
+    @property
+    def left(self) -> list[str]:
+        """Sentences for the person on what may still have it."""
+        said = [_ELSEWHERE]
+        if self.short:
+            said.append("a text of less than 8 letters is not looked for in conversations")
+        if not self.whole:
+            said.append("the ledger is being read just now: the last bytes leave its journal with the next upkeep")
+        return said
 
 
 class Redaction:
