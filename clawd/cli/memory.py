@@ -152,6 +152,8 @@ def delete(options: Namespace, home: Home) -> int:
     else:
         also = f"; what was made of it alone went with it: {', '.join(gone['also'])}" if gone["also"] else ""
         _print(f"{gone['id']} is forgotten{also}")
+        for sentence in gone["left"]:
+            say(sentence)
     return 0
 
 

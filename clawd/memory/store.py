@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from clawd import faults
 from clawd.clock import Clock, moment_of, rfc3339
 from clawd.errors import NotFound, Refused, UsageError
 from clawd.files import read_beneath, walk_beneath, write_atomic
@@ -90,6 +91,8 @@ class GroupMemory:
             if (trust < self.floor and not untrusted) or (kinds and record.kind not in kinds):
                 continue
             if not lowering and record.taint < voice.taint:
+                continue
+            if not (since or 0) <= record.event_time.timestamp() < (until or float("inf")):
                 continue
             if score := len(words & set(text.normal(f"{record.key} {shown}").split())):
                 hits.append(MemoryHit(record, shown, float(score), trust, {"lexical": float(score)}))
@@ -174,6 +177,35 @@ class GroupMemory:
         (self.root / record.file).unlink(missing_ok=True)
         return [record.text, *([record.said.quote] if record.said else [])]
 
+    def settle(
+        self,
+        seen: Sequence[MemoryRecord],
+        gone: Collection[str],
+        kept: MemoryRecord | None = None,
+        *,
+        moved: bool = False,
+    ) -> bool:
+        """Memories give way to one that has their place: `kept`, if it is to be written, then those in `gone` are
+        superseded; with `moved` their text stands in it, and their files go. `seen` are the memories as whoever decided
+        this saw them: False, and nothing is done, where one is another now. Ended half way, the next plan ends it.
+        Raises OSError, StorageError."""
+        with self._lock:
+            here = {each.id: each for each in self._records()}
+            if any(not _same(here.get(each.id), each) for each in seen):
+                return False
+            if kept is not None:
+                self._keep(kept, "update" if kept.file else "write", None)
+            faults.passing("settling")
+            for id in gone:
+                record = replace(here[id], status="superseded")
+                if moved:
+                    self._stamp(record, "supersede", None)
+                    (self.root / record.file).unlink(missing_ok=True)
+                else:
+                    self._keep(record, "supersede", None)
+                faults.passing("settled")
+        return True
+
     # ── the owner's word ──
 
     def approve(self, id: str, *, sha256: str | None = None) -> MemoryRecord:
@@ -244,6 +276,13 @@ class GroupMemory:
                 text.digest(record.said.quote) if record.said else None, lines,
             )
         )  # fmt: skip
+
+
+def _same(now: MemoryRecord | None, seen: MemoryRecord) -> bool:
+    """Whether a memory is still what somebody saw: its text, and what is thought of it."""
+    if now is None or text.digest(now.text) != text.digest(seen.text):
+        return False
+    return (now.status, now.trust, now.taint, now.private) == (seen.status, seen.trust, seen.taint, seen.private)
 
 
 def _code(seed: str) -> str:
