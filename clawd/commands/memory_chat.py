@@ -181,7 +181,7 @@ class MemoryTalk:
                 raise
             also, done = [], Redacted()
         went = [f"With it went what was made of it alone: {', '.join(also)}."] if also else []
-        return " ".join([f"Forgotten: {id}.", *went, *done.left])
+        return " ".join([f"Forgotten: {id}.", *went, *(f"{each[:1].upper()}{each[1:]}." for each in done.left)])
 
     def _was_forgotten(self, group: str, id: str) -> bool:
         ops = [each.op for _, each in TrustLedger(self._trust).read() if (each.group, each.id) == (group, id)]

@@ -185,3 +185,27 @@ def test_a_file_of_a_person_s_is_found_and_trusted_on_their_word(line: Line) -> 
     assert line.json("trust", str(file))["trust"] == 1.0
     assert line.json("search", "acme pays")["hits"][0]["trust"] == 1.0
     assert line("trust", os.devnull)[0] != 0 and line("trust", "nothing.md")[0] != 0
+
+
+def test_a_group_folder_that_was_made_by_hand_works(line: Line) -> None:
+    """By what the README says of it, and nothing else."""
+    memory = line.home.group("trip").memory
+    for name, said in {
+        "MEMORY.md": "# Long-Term Memory\n\n## hotel\n> Updated: 2026-12-01 09:00:00\n\nThe Sunset Inn\n",
+        "2026-12-01.md": "### 09:15:00 — packing\n\nThe tent is in the blue bag.\n",
+        "episodes/flight.md": "We booked the flight to Oslo.\n",
+        "entities/guide.md": "---\nevent_time: 2026-11-05\ntags: [oslo]\n---\nOur guide is called Kari.\n",
+        "procedures/visa.md": "No visa is needed for Norway.\n",
+        "reflections/late.md": "Leave an hour earlier than the map says.\n",
+    }.items():
+        (memory / name).parent.mkdir(parents=True, exist_ok=True)
+        (memory / name).write_text(said)
+    for words, id, trust in (
+        ("sunset inn hotel", "fact:hotel", 0.6), ("blue bag tent", "day:2026-12-01", 0.6),
+        ("flight oslo", "file:episodes/flight.md", 0.6), ("guide called kari", "file:entities/guide.md", 0.6),
+        ("visa norway", "file:procedures/visa.md", 0.6), ("an hour earlier", "file:reflections/late.md", 0.6),
+    ):  # fmt: skip
+        hit = line.json("search", words, "--group", "trip")["hits"][0]
+        assert (hit["id"], hit["trust"], hit["origin"]) == (id, trust, "hand"), words
+    assert line.json("read", "file:entities/guide.md", "--group", "trip")["event_time"].startswith("2026-11-0")
+    assert line.json("search", "kari guide oslo")["hits"] == []  # not of another group
