@@ -94,6 +94,10 @@ class MemoryTalk:
             record = memory.get(id)
             if record.status == "active":
                 return f"{id} holds already."
+            if record.status != "proposed":
+                raise UsageError(
+                    f"{id} is {record.status}; on the command line `clawd memory approve {id}` can have it back"
+                )
             if hash != _hash(record):
                 raise UsageError(f"{id} is not as I showed it to you last, or I did not: say /memory, and look at it.")
             if verdict == "deny":
