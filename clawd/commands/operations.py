@@ -15,7 +15,7 @@ from typing import Any
 
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
-from clawd.commands import memory, people, schedules
+from clawd.commands import memory, people, schedules, tending
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective
@@ -29,6 +29,7 @@ from clawd.ledger.db import Ledger
 from clawd.people.roster import LiveRoster
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.memory import Memories
+from clawd.turns.tending import Tending
 from clawd.usage.books import Rules
 from clawd.usage.budgets import period
 
@@ -200,15 +201,25 @@ def offline(home: Home) -> dict[str, Operation]:
             known = schedules.ScheduleOperations(home, ledger, clock, own.group)
             memories = Memories(home, ledger, clock, lambda group: own.settings(group).memory)
             kept = memory.MemoryOperations(memories, own.group)
+            tended = tending.TendingOperations(Tending(ledger, clock, memories), own.group)
             try:
-                return await {**own.table(), **speakers.table(), **known.table(), **kept.table()}[name](params)
+                return await {**own.table(), **speakers.table(), **known.table(), **kept.table(), **tended.table()}[
+                    name
+                ](params)
             finally:
                 ledger.close()
 
         return operation
 
     return {
-        name: opened(name) for name in (*_OPERATIONS, *people.OPERATIONS, *schedules.OPERATIONS, *memory.OPERATIONS)
+        name: opened(name)
+        for name in (
+            *_OPERATIONS,
+            *people.OPERATIONS,
+            *schedules.OPERATIONS,
+            *memory.OPERATIONS,
+            *tending.OPERATIONS,
+        )
     }
 
 
