@@ -48,6 +48,7 @@ from clawd.ledger import questions
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
 from clawd.people.door import Door
@@ -140,6 +141,7 @@ class Rooms:
             ledger,
             clock,
             lambda group: self.config.for_group(group).memory,
+            forgotten=lambda group, texts: self.redaction.redact(group, texts),
             following=Following(tasks, lambda: self.watcher, self.owner.tell_soon),
         )
         self.composer = Composer(
@@ -158,7 +160,7 @@ class Rooms:
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
-        self.recorder.recorded = self.redaction.recorded
+        self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -181,7 +183,8 @@ class Rooms:
             self.config.current.sandbox.docker_host,
             trouble,
         )
-        for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
+        ledger_store, memory_store = LedgerStore(home.ledger_file, home.blobs), MemoryStore(home, clock)
+        for store in (session_store(home), memory_store, group_folder_store(home), ledger_store):
             stores.register(store)
         self.dispatcher.reconciler.runs = Runs(
             home,

@@ -132,7 +132,7 @@ def _wrote(options: Namespace, made: dict[str, Any]) -> int:
     _print(f"{made['id']} is {made['status']}, and trusted at {made['trust']:g}")
     if made.get("why"):
         group = "" if options.group == "main" else f" --group {options.group}"
-        say(f"it waits, for {made['why']}: clawd memory approve {made['id']}{group}")
+        say(f"it waits: {made['why']}; clawd memory approve {made['id']}{group}")
     elif made["file"]:
         say(f"it is in {made['file']}")
     return 0
@@ -152,6 +152,8 @@ def delete(options: Namespace, home: Home) -> int:
     else:
         also = f"; what was made of it alone went with it: {', '.join(gone['also'])}" if gone["also"] else ""
         _print(f"{gone['id']} is forgotten{also}")
+        for sentence in gone["left"]:
+            say(sentence)
     return 0
 
 

@@ -174,7 +174,7 @@ class MemoryTalk:
 
     async def _forget(self, row: Row, id: str) -> str:
         try:
-            also = await self._operations.forget(self._group_of(row, id), id, self._voice(row))
+            also, _ = await self._operations.forget(self._group_of(row, id), id, self._voice(row))
         except NotFound:
             if not await to_thread.run_sync(self._was_forgotten, self._group_of(row, id), id):
                 raise

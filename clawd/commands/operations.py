@@ -29,6 +29,7 @@ from clawd.ledger.db import Ledger
 from clawd.people.roster import LiveRoster
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.memory import Memories
+from clawd.turns.redaction import Redaction
 from clawd.turns.tending import Tending
 from clawd.usage.books import Rules
 from clawd.usage.budgets import period
@@ -199,14 +200,17 @@ def offline(home: Home) -> dict[str, Operation]:
             clock = SystemClock()
             speakers, own = people.PeopleOperations(LiveRoster(home), ledger, clock), Operations(home, ledger, clock)
             known = schedules.ScheduleOperations(home, ledger, clock, own.group)
-            memories = Memories(home, ledger, clock, lambda group: own.settings(group).memory)
+            memories = Memories(
+                home, ledger, clock, lambda group: own.settings(group).memory,
+                forgotten=Redaction(home, ledger, clock).redact,
+            )  # fmt: skip
             kept = memory.MemoryOperations(memories, own.group)
             tended = tending.TendingOperations(Tending(ledger, clock, memories), own.group)
             try:
-                return await {**own.table(), **speakers.table(), **known.table(), **kept.table(), **tended.table()}[
-                    name
-                ](params)
+                rooms = (own, speakers, known, kept, tended)
+                return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
+                await memories.close()
                 ledger.close()
 
         return operation

@@ -31,7 +31,14 @@ class Place:
 
 _TURNS = "SELECT id FROM turn WHERE grp = ?"
 PLACES = (
-    Place("inbound", ("seq",), "grp = ? AND state NOT IN ('received', 'held')", ("reason",), ("parts",)),
+    # What the owner told us, and we them, beside any turn may be about any group.
+    Place(
+        "inbound",
+        ("seq",),
+        "(grp = ? OR kind = 'command') AND state NOT IN ('received', 'held')",
+        ("reason",),
+        ("parts",),
+    ),
     Place(
         "wake",
         ("id",),
@@ -49,7 +56,13 @@ PLACES = (
     ),
     Place("effect", ("id",), f"turn IN ({_TURNS})", values=("result",)),
     Place("turn", ("id",), "grp = ?", ("error",), ("final",)),
-    Place("delivery", ("id",), "session IN (SELECT id FROM session WHERE grp = ?)", ("text", "error"), ("buttons",)),
+    Place(
+        "delivery",
+        ("id",),
+        "(turn IS NULL OR session IN (SELECT id FROM session WHERE grp = ?))",
+        ("text", "error"),
+        ("buttons",),
+    ),
     Place("job", ("id",), "grp = ?", ("prompt",), ("answer",)),
     Place("question", ("id",), "grp = ? AND state <> 'open'", ("text", "note"), ("choices",)),
     Place(

@@ -166,13 +166,15 @@ def _json(value: Any) -> str:
 
 
 def _ours(head: str) -> dict[str, Any] | None:
-    """The fields of a head that we wrote; None of any other."""
-    fields = dict[str, Any]()
-    for line in head.split("\n"):
-        if (each := _line(line)) is None or each[0] in fields:
-            return None
-        fields[each[0]] = each[1]
-    return fields
+    """The fields of a head that we wrote, a line each; None of any other."""
+    lines = [line.partition(": ") for line in head.split("\n")]
+    if not all(name in _OWN for name, _, _ in lines):
+        return None
+    try:
+        fields = json.loads("{" + ",".join(f'"{name}":{value}' for name, _, value in lines) + "}")
+    except (ValueError, RecursionError):
+        return None
+    return fields if list(fields) == [name for name, _, _ in lines] else None
 
 
 def _line(line: str) -> tuple[str, Any] | None:

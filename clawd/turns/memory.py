@@ -21,6 +21,7 @@ from clawd.ledger import chats, inbound, recalled, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.turns import Claim
 from clawd.memory.admission import seen_trust
+from clawd.memory.directory import Answer, Directory
 from clawd.memory.protocol import Heard, MemoryHit, Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory, Written
@@ -28,14 +29,16 @@ from clawd.model import Lease
 from clawd.tasks import Whole
 from clawd.trust import TRUST, Origin, Role
 from clawd.turns.following import Following
+from clawd.turns.redaction import Redacted
 
 MOST_OPEN = 16
 MOST_RECALLS = 4  # of a group at one time, also of those that nobody waits for any more
 T = TypeVar("T")
 
 
-async def _nowhere(group: str, texts: list[str]) -> None:
+async def _nowhere(group: str, texts: list[str]) -> Redacted:
     """Nobody else keeps texts."""
+    return Redacted()
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class Memories:
         clock: Clock,
         settings: Callable[[str], MemoryTable],
         *,
-        forgotten: Callable[[str, list[str]], Awaitable[None]] = _nowhere,
+        forgotten: Callable[[str, list[str]], Awaitable[Redacted]] = _nowhere,
         waits: Callable[[str], None] = lambda group: None,
         following: Following | None = None,
     ) -> None:
@@ -75,10 +78,10 @@ class Memories:
         """Have a thread work with the memory of a group, which knows its files then."""
         opened = self._opened(group)
         opened.users += 1
-        for each in list(self._open)[:-MOST_OPEN]:
-            if not self._open[each].users:
-                self._spare.append(self._open.pop(each).memory)
-                self._following.drop(each)
+        unused = [each for each, known in self._open.items() if not known.users]
+        for each in unused[: max(0, len(self._open) - MOST_OPEN)]:
+            self._spare.append(self._open.pop(each).memory)
+            self._following.drop(each)
         try:
             await self._following.in_step(opened.memory)
             return await to_thread.run_sync(self._work, opened.memory, work)
@@ -144,18 +147,30 @@ class Memories:
 
         return await self._ledger.do(read)
 
-    async def forget(self, group: str, id: str, voice: Voice) -> None:
+    async def forget(self, group: str, id: str, voice: Voice) -> Redacted:
         """A memory and what was derived from it alone, and first whatever else has their texts: a crash between leaves
-        the memory, which can be forgotten again. Raises NotFound, Refused, StorageError."""
+        the memory, which can be forgotten again. Gives what that changed. Raises NotFound, Refused, StorageError."""
+        done = Redacted()
 
-        async def redacted(texts: list[str]) -> None:
-            await self.forgotten(group, texts)
+        def first(texts: list[str]) -> None:
+            nonlocal done
+            done = self.elsewhere(group)(texts)
 
-        def elsewhere(texts: list[str]) -> None:
-            anyio.from_thread.run(redacted, texts)
+        await self.do(group, lambda memory: memory.forget(id, voice, first=first))
+        return done
+
+    def elsewhere(self, group: str) -> Callable[[list[str]], Redacted]:
+        """Takes texts out of whatever else a group has of them; for a thread of `do`."""
+
+        async def redacted(texts: list[str]) -> Redacted:
+            return await self.forgotten(group, texts)
+
+        def first(texts: list[str]) -> Redacted:
+            done = anyio.from_thread.run(redacted, texts)
             faults.passing("forgotten")
+            return done
 
-        await self.do(group, lambda memory: memory.forget(id, voice, first=elsewhere))
+        return first
 
 
 def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
@@ -242,6 +257,20 @@ class TurnMemory:
         if (quote := _quoted_alone(record, floor)) is not None:
             return replace(record, text=quote, trust=TRUST[Origin.OWNER])
         return replace(record, trust=seen_trust(record))
+
+    async def directory(self, command: Mapping[str, Any], key: str) -> str:
+        """What one command of Anthropic's memory tool says. Raises UsageError, NotFound, Refused, StorageError."""
+        voice, first = await self._memories.voice(self._lease), self._memories.elsewhere(self._group)
+
+        def act(memory: GroupMemory) -> Answer:
+            return Directory(memory, voice, f"{self._lease.turn} {key}", first).call(command)
+
+        answer = await self._memories.do(self._group, act)
+        faults.passing("remembered")
+        if answer.waits:
+            self._memories.waits(self._group)
+        await self._lower(answer.taint)
+        return answer.text
 
     async def _write(self, work: Callable[[GroupMemory], Written]) -> Written:
         done = await self._memories.do(self._group, work)

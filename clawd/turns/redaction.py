@@ -18,6 +18,7 @@ from anyio import to_thread
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
+from clawd.ledger import recalled
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.redact import PLACES, redact
 from clawd.memory.forgotten import Forgotten
@@ -26,7 +27,7 @@ from clawd.sessions.format import MARKER_LINE, parse, write_block
 
 log = logging.getLogger(__name__)
 
-UNTOUCHED = ("state/backups", "work/")
+_ELSEWHERE = "backups of the ledger (state/backups), and what an agent wrote in work/ itself, are as they were"
 _TRIES = 20  # while somebody reads the ledger, its journal cannot be cut
 
 
@@ -39,6 +40,16 @@ class Redacted:
     rows: int = 0
     short: int = 0
     whole: bool = True
+
+    @property
+    def left(self) -> list[str]:
+        """Sentences for the person on what may still have it."""
+        said = [_ELSEWHERE]
+        if self.short:
+            said.append("a text of less than 8 letters is not looked for in conversations")
+        if not self.whole:
+            said.append("the ledger is being read just now: the last bytes leave its journal with the next upkeep")
+        return said
 
 
 class Redaction:
@@ -75,12 +86,7 @@ class Redaction:
             del self._later[turn]
 
     def _forget(self, tx: Transaction, group: str) -> list[int]:
-        tx.execute(
-            "INSERT INTO remembering (grp, forgot) VALUES (?, ?)"
-            " ON CONFLICT (grp) DO UPDATE SET forgot = excluded.forgot",
-            group,
-            rfc3339(self._clock.now()),
-        )
+        recalled.set_forgot(tx, group, rfc3339(self._clock.now()))
         return [row["id"] for row in tx.all("SELECT id FROM turn WHERE grp = ? AND recorded_at IS NULL"
                                             " AND state NOT IN ('queued', 'held')", group)]  # fmt: skip
 
