@@ -99,8 +99,7 @@ def test_a_failed_turn_has_its_lesson_at_the_next_try(thinking: Thinking) -> Non
     model.standin.decide, before = model.decide, len(model.asked)
     home.ask("messages.retry", id=message["id"])
     until(lambda: home.messages(group="other", state="recorded"))
-    asked = model.asked[before]
-    assert "in a row with the same arguments" in asked or _BETTER["lesson"] in asked
+    assert f"When asked “{TASK}”: " in model.asked[before]
 
 
 def test_memories_are_consolidated_by_hand_with_a_daemon_and_without(home: Home) -> None:
