@@ -192,6 +192,10 @@ class GroupMemory(ReadMemory):
         else:
             self._pen.keep(record, op, turn, seen=seen, known=known)
 
+    def now(self) -> datetime:
+        """By the clock that its records are written by."""
+        return self._clock.now()
+
     def settle(
         self,
         seen: Sequence[MemoryRecord],
