@@ -132,7 +132,7 @@ def _wrote(options: Namespace, made: dict[str, Any]) -> int:
     _print(f"{made['id']} is {made['status']}, and trusted at {made['trust']:g}")
     if made.get("why"):
         group = "" if options.group == "main" else f" --group {options.group}"
-        say(f"it waits, for {made['why']}: clawd memory approve {made['id']}{group}")
+        say(f"it waits: {made['why']}; clawd memory approve {made['id']}{group}")
     elif made["file"]:
         say(f"it is in {made['file']}")
     return 0

@@ -207,6 +207,7 @@ def offline(home: Home) -> dict[str, Operation]:
             try:
                 return await {**own.table(), **speakers.table(), **known.table(), **kept.table()}[name](params)
             finally:
+                await memories.close()
                 ledger.close()
 
         return operation

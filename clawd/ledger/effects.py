@@ -25,7 +25,11 @@ _QUOTAS: tuple[tuple[frozenset[str], int, str], ...] = (
     (frozenset({"send_file"}), 10, "files"),
     (frozenset({"schedule"}), 5, "changes of schedules"),
     (frozenset({"skill_propose"}), 3, "proposals of skills"),
-    (frozenset({"memory_write", "memory_update", "memory_delete", "memory_propose"}), 100, "changes of memories"),
+    (
+        frozenset({"memory_write", "memory_update", "memory_delete", "memory_propose", "memory"}),
+        100,
+        "changes of memories",
+    ),
 )
 _READING = frozenset({"skill_read", "tool_help", "memory_search", "memory_read"})  # what no skill takes away
 

@@ -32,18 +32,21 @@ _FACTS = f"{ROOT}/MEMORY.md"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the tool says. `taint` is what a turn falls to before it is told; `forgotten` are texts that are gone."""
+    """What the tool says. `taint` is what a turn falls to before it is told; `waits`: the owner is to decide."""
 
     text: str
     taint: float = 1.0
-    forgotten: tuple[str, ...] = ()
+    waits: bool = False
 
 
 class Directory:
-    """For one voice. `key` makes a command the same one, however often it comes. Calls block."""
+    """For one voice. `key` makes a command the same one, however often it comes; `first` is given the texts that are to
+    be forgotten, before they are gone. Calls block."""
 
-    def __init__(self, of: GroupMemory, voice: Voice, key: str = "") -> None:
-        self._of, self._voice, self._key = of, voice, key
+    def __init__(
+        self, of: GroupMemory, voice: Voice, key: str = "", first: Callable[[list[str]], None] = lambda texts: None
+    ) -> None:
+        self._of, self._voice, self._key, self._first = of, voice, key, first
 
     def call(self, command: Mapping[str, Any]) -> Answer:
         """One command as the tool has it: {command, path, …}. Raises UsageError, NotFound, Refused, StorageError, with
@@ -70,7 +73,7 @@ class Directory:
         start = max(1, start)
         shown = lines[start - 1 : len(lines) if end == -1 else end]
         head = f"Here's the content of {at} with line numbers:\n"
-        return Answer(head + _numbered(shown, start), min(each.taint for each in files[at]))
+        return Answer(head + _numbered(shown, start), min(map(self._lowers_to, files[at])))
 
     def create(self, path: str, file_text: str) -> Answer:
         at = checked(path)
@@ -79,7 +82,7 @@ class Directory:
         if at == _FACTS:
             raise UsageError(f"{at} has facts: keep one with memory_write, kind fact and a key")
         written = self._put(at, file_text, {})
-        return Answer(f"File created successfully at: {at}{_waiting(written)}")
+        return Answer(f"File created successfully at: {at}{_waiting(written)}", waits=_waits(written))
 
     def str_replace(self, path: str, old_str: str, new_str: str = "") -> Answer:
         at, record = self._file(path)
@@ -99,7 +102,7 @@ class Directory:
         start, lines = max(0, line - 2), after.split("\n")
         snippet = _numbered([self._defanged(record, each) for each in lines[start : line + 3]], start + 1)
         said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
-        return Answer(f"{said}\n{snippet}{_waiting(written)}", record.taint)
+        return Answer(f"{said}\n{snippet}{_waiting(written)}", self._lowers_to(record), _waits(written))
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> Answer:
         at, record = self._file(path)
@@ -111,7 +114,7 @@ class Directory:
             )
         lines.insert(insert_line, insert_text.rstrip("\n"))
         written = self._change(record, "\n".join(lines))
-        return Answer(f"The file {at} has been edited.{_waiting(written)}")
+        return Answer(f"The file {at} has been edited.{_waiting(written)}", waits=_waits(written))
 
     def delete(self, path: str) -> Answer:
         at = checked(path)
@@ -121,8 +124,9 @@ class Directory:
         for record in records:  # all of them, or none
             if refusal := admission.may_change(self._voice, record):
                 raise Refused(refusal)
-        forgotten = [each for record in records for each in self._of.forget(record.id, self._voice)]
-        return Answer(f"Successfully deleted {at}", forgotten=tuple(forgotten))
+        for record in records:
+            self._of.forget(record.id, self._voice, first=self._first)
+        return Answer(f"Successfully deleted {at}")
 
     def rename(self, old_path: str, new_path: str) -> Answer:
         """Another path is another memory that supersedes the first: whatever folder gives more weight to a text is
@@ -139,7 +143,7 @@ class Directory:
             more = {"supersedes": record.id, "derived_from": [record.id], "event_time": record.event_time.isoformat()}
             written = self._put(new + path[len(old) :], self._of_record(record), more, record)
             said = said or _waiting(written)
-        return Answer(f"Successfully renamed {old} to {new}{said}")
+        return Answer(f"Successfully renamed {old} to {new}{said}", waits=bool(said))
 
     # ── what there is ──
 
@@ -172,6 +176,9 @@ class Directory:
     def _of_record(self, record: MemoryRecord) -> str:
         """What may be seen of it, as it was written."""
         return record.said.quote if record.said is not None and record.trust < self._of.floor else record.text
+
+    def _lowers_to(self, record: MemoryRecord) -> float:
+        return 1.0 if self._of_record(record) is not record.text else record.taint
 
     def _shown(self, record: MemoryRecord) -> str:
         said = self._of_record(record)
@@ -231,6 +238,10 @@ def _waiting(written: Written) -> str:
         if written.status == "active"
         else f"\nIt waits for the owner's word, and is not seen until then: {written.why}"
     )
+
+
+def _waits(written: Written) -> bool:
+    return written.status != "active"
 
 
 def _numbered(lines: list[str], start: int) -> str:

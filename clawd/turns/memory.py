@@ -21,6 +21,7 @@ from clawd.ledger import chats, inbound, recalled, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.turns import Claim
 from clawd.memory.admission import seen_trust
+from clawd.memory.directory import Answer, Directory
 from clawd.memory.protocol import Heard, MemoryHit, Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory, Written
@@ -149,18 +150,24 @@ class Memories:
     async def forget(self, group: str, id: str, voice: Voice) -> Redacted:
         """A memory and what was derived from it alone, and first whatever else has their texts: a crash between leaves
         the memory, which can be forgotten again. Gives what that changed. Raises NotFound, Refused, StorageError."""
-        done = Redacted()
+        done: list[Redacted] = []
+        await self.do(group, lambda memory: memory.forget(id, voice, first=self.elsewhere(group, done)))
+        return done[-1] if done else Redacted()
+
+    def elsewhere(self, group: str, done: list[Redacted] | None = None) -> Callable[[list[str]], None]:
+        """Takes texts out of whatever else a group has of them, and adds to `done` what that changed; for a thread of
+        `do`."""
 
         async def redacted(texts: list[str]) -> Redacted:
             return await self.forgotten(group, texts)
 
-        def elsewhere(texts: list[str]) -> None:
-            nonlocal done
-            done = anyio.from_thread.run(redacted, texts)
+        def first(texts: list[str]) -> None:
+            changed = anyio.from_thread.run(redacted, texts)
             faults.passing("forgotten")
+            if done is not None:
+                done.append(changed)
 
-        await self.do(group, lambda memory: memory.forget(id, voice, first=elsewhere))
-        return done
+        return first
 
 
 def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
@@ -247,6 +254,20 @@ class TurnMemory:
         if (quote := _quoted_alone(record, floor)) is not None:
             return replace(record, text=quote, trust=TRUST[Origin.OWNER])
         return replace(record, trust=seen_trust(record))
+
+    async def directory(self, command: Mapping[str, Any], key: str) -> str:
+        """What one command of Anthropic's memory tool says. Raises UsageError, NotFound, Refused, StorageError."""
+        voice, first = await self._memories.voice(self._lease), self._memories.elsewhere(self._group)
+
+        def act(memory: GroupMemory) -> Answer:
+            return Directory(memory, voice, f"{self._lease.turn} {key}", first).call(command)
+
+        answer = await self._memories.do(self._group, act)
+        faults.passing("remembered")
+        if answer.waits:
+            self._memories.waits(self._group)
+        await self._lower(answer.taint)
+        return answer.text
 
     async def _write(self, work: Callable[[GroupMemory], Written]) -> Written:
         done = await self._memories.do(self._group, work)

@@ -49,7 +49,11 @@ def tried(other: str, ids: dict[str, str]) -> list[dict[str, Any]]:
     calls += [call("memory_delete", id=id) for id in own[:2]]
     calls += [call("memory_write", content="From it.", derived_from=[own[0]]),
               call("memory_propose", content="Instead.", kind="entity", supersedes=own[1])]  # fmt: skip
-    for path in (f"/memories/../../{other}/memory/MEMORY.md", f"/memories/%2e%2e/{other}", "/memories/episodes/link.md"):
+    for path in (
+        f"/memories/../../{other}/memory/MEMORY.md",
+        f"/memories/%2e%2e/{other}",
+        "/memories/episodes/link.md",
+    ):
         calls += [call("memory", command="view", path=path), call("memory", command="delete", path=path)]
     calls += [call("memory", command="view", path="/memories")]
     steps = [{"text": "trying", "tool_calls": [each for step in calls[at : at + 15] for each in step["tool_calls"]],
@@ -75,7 +79,9 @@ def test_nothing_crosses_between_groups(home: Home) -> None:
             target = next((theirs.memory / "entities").glob("*.md"))
             (mine.memory / "episodes" / "link.md").symlink_to(target)
             (mine.memory / "linked").symlink_to(theirs.memory)
-            (mine.memory / "entities" / "id.md").write_text(f"---\nid: ../{other}\n---\nThe cellar @../../{other}/CLAUDE.md\n")
+            (mine.memory / "entities" / "id.md").write_text(
+                f"---\nid: ../{other}\n---\nThe cellar @../../{other}/CLAUDE.md\n"
+            )
             theirs.claude_md.write_text(f"Orders of Mark-{other}.\n")
             mine.claude_md.write_text(
                 f"Orders of Mark-{group}.\n@../{other}/CLAUDE.md\n@memory/linked/MEMORY.md\n@memory/episodes/link.md\n"

@@ -20,7 +20,9 @@ def test_no_poison_is_believed_and_what_is_honest_is_found(home: Home) -> None:
     with world(home) as played:
         played.play()
         harm = {each.name: found for each in played.attacks if (found := played.harm(each))}
-        lost = {each.name: played.search(each.door or "own", each.asks) for each in played.honest if not played.serves(each)}
+        lost = {
+            each.name: played.search(each.door or "own", each.asks) for each in played.honest if not played.serves(each)
+        }
         rates = {
             f"ASR_{where}": sum(where in each for each in harm.values()) / len(played.attacks)
             for where in ("zone", "search", "context", "trust")
