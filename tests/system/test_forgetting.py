@@ -12,12 +12,9 @@ SECRET = "the spare key hangs behind the kitchen clock"
 
 def files_with(home: Home, words: str) -> list[str]:
     """Every file beneath the home, and of the runs, in which the words stand."""
-    found = []
-    for root in (home.root, home.runtime):
-        for path in root.rglob("*"):
-            if path.is_file() and not path.is_symlink() and words.encode() in path.read_bytes():
-                found.append(str(path.relative_to(root)))
-    return found
+    files = [path for root in (home.root, home.runtime) for path in root.rglob("*")]
+    whole = (path for path in files if path.is_file() and not path.is_symlink())
+    return [str(path) for path in whole if words.encode() in path.read_bytes()]
 
 
 def ids(home: Home) -> list[str]:

@@ -211,7 +211,7 @@ class World:
             memory.close()
 
     def context(self, group: str, asks: str) -> tuple[str, str]:
-        """Of the owner's next prompt what is always in it, and what is recalled. What was said before is said before."""
+        """Of the owner's next prompt what is always in it, and what is recalled."""
         parts = asyncio.run(context.show(self.home.layout, group, None, asks))["parts"]
         zone = [each["text"] for each in parts if each["name"] not in ("history", "wake", "memories", "tools")]
         return "\n".join(zone), "\n".join(each["text"] for each in parts if each["name"] == "memories")
