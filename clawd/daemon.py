@@ -183,5 +183,6 @@ class Daemon(Rooms):
         await self.webhooks.close()
         await self.dispatcher.close(TURN_GRACE_S, keep=keep)
         await self.gate.close()
+        await self.memories.close()
         await self.speech.close()
         await self.outbox.close(FLUSH_GRACE_S)

@@ -139,6 +139,7 @@ class Rooms:
             ledger,
             clock,
             lambda group: self.config.for_group(group).memory,
+            forgotten=lambda group, texts: self.redaction.redact(group, texts),
             following=Following(tasks, lambda: self.watcher, self.owner.tell_soon),
         )
         self.composer = Composer(

@@ -75,7 +75,7 @@ def _pieces(text: str) -> Iterator[str]:
         yield text
     for piece in _PIECES.split(text):
         yield piece
-        words = piece.split() if len(text) > CUT else []
+        words = piece.split() if CUT < len(text) <= WHOLE else []
         yield from (" ".join(words[at : at + _RUN]) for at in range(0, len(words), _RUN))
         yield from (part for word in words if len(word) > 40 for part in _WIDE.findall(word))
 

@@ -92,6 +92,8 @@ class GroupMemory:
                 continue
             if not lowering and record.taint < voice.taint:
                 continue
+            if not (since or 0) <= record.event_time.timestamp() < (until or float("inf")):
+                continue
             if score := len(words & set(text.normal(f"{record.key} {shown}").split())):
                 hits.append(MemoryHit(record, shown, float(score), trust, {"lexical": float(score)}))
         return sorted(hits, key=lambda hit: -hit.score)[:k], ["lexical"]

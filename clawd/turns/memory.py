@@ -78,10 +78,10 @@ class Memories:
         """Have a thread work with the memory of a group, which knows its files then."""
         opened = self._opened(group)
         opened.users += 1
-        for each in list(self._open)[:-MOST_OPEN]:
-            if not self._open[each].users:
-                self._spare.append(self._open.pop(each).memory)
-                self._following.drop(each)
+        unused = [each for each, known in self._open.items() if not known.users]
+        for each in unused[: max(0, len(self._open) - MOST_OPEN)]:
+            self._spare.append(self._open.pop(each).memory)
+            self._following.drop(each)
         try:
             await self._following.in_step(opened.memory)
             return await to_thread.run_sync(self._work, opened.memory, work)
@@ -150,22 +150,25 @@ class Memories:
     async def forget(self, group: str, id: str, voice: Voice) -> Redacted:
         """A memory and what was derived from it alone, and first whatever else has their texts: a crash between leaves
         the memory, which can be forgotten again. Gives what that changed. Raises NotFound, Refused, StorageError."""
-        done: list[Redacted] = []
-        await self.do(group, lambda memory: memory.forget(id, voice, first=self.elsewhere(group, done)))
-        return done[-1] if done else Redacted()
+        done = Redacted()
 
-    def elsewhere(self, group: str, done: list[Redacted] | None = None) -> Callable[[list[str]], None]:
-        """Takes texts out of whatever else a group has of them, and adds to `done` what that changed; for a thread of
-        `do`."""
+        def first(texts: list[str]) -> None:
+            nonlocal done
+            done = self.elsewhere(group)(texts)
+
+        await self.do(group, lambda memory: memory.forget(id, voice, first=first))
+        return done
+
+    def elsewhere(self, group: str) -> Callable[[list[str]], Redacted]:
+        """Takes texts out of whatever else a group has of them; for a thread of `do`."""
 
         async def redacted(texts: list[str]) -> Redacted:
             return await self.forgotten(group, texts)
 
-        def first(texts: list[str]) -> None:
-            changed = anyio.from_thread.run(redacted, texts)
+        def first(texts: list[str]) -> Redacted:
+            done = anyio.from_thread.run(redacted, texts)
             faults.passing("forgotten")
-            if done is not None:
-                done.append(changed)
+            return done
 
         return first
 
