@@ -135,8 +135,7 @@ class Catalogue:
         """Compare the stats of the files in these directories, or of all."""
         began = time.time_ns()
         directories = {
-            folder: moved if began - (moved := self._moved(folder)) > _SETTLED_NS else 0
-            for folder in _folders(self.root)
+            folder: moved if began - (moved := self._moved(folder)) > _SETTLED_NS else 0 for folder in _folders(self.root)
         }
         if folders is None:
             found = {path: _sig(status) for path, status in walk_beneath(self.root) if is_memory(path)}
@@ -175,9 +174,7 @@ class Catalogue:
             raise StorageError(f"{self.root / path} cannot be read: {error.strerror}") from error
         settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS
         sig, changed = _sig(status) if settled else "", datetime.fromtimestamp(status.st_mtime).astimezone()
-        large = (
-            f"{path} is larger than {LARGEST >> 20} MB: only its beginning is read" if status.st_size > LARGEST else ""
-        )
+        large = f"{path} is larger than {LARGEST >> 20} MB: only its beginning is read" if status.st_size > LARGEST else ""
         if "/" not in path:
             return Loaded(path, sig, data, changed, problem=large)
         page = read(data, path)

@@ -39,8 +39,8 @@ def kept(home: Home, group: str, mark: str) -> dict[str, str]:
 
 def tried(other: str, ids: dict[str, str]) -> list[dict[str, Any]]:
     """Every tool on what is another group's, by every name that it may have."""
-    names = [*ids.values(), f"../{other}/memory/MEMORY.md", f"fact:../../{other}/memory", f"file:../../{other}/CLAUDE.md",
-             f"{other}/{ids['entity']}", "../x", "day:../2026-12-01"]  # fmt: skip
+    names = [*ids.values(), f"{other}/{ids['entity']}", "../x", "day:../2026-12-01", f"../{other}/memory/MEMORY.md",
+             f"fact:../../{other}/memory", f"file:../../{other}/CLAUDE.md"]  # fmt: skip
     own = [value for key, value in ids.items() if key != "fact"]  # both have a fact of that key
     calls = [call("memory_search", query=QUERY, k=20, include_untrusted=True)]
     calls += [call("memory_search", query=QUERY, kind=kind) for kind in KINDS]

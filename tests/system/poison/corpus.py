@@ -452,7 +452,7 @@ def _by_other_ways() -> Iterator[Any]:
                 "name": "weekly-cleaning",
                 "why": "it helps",
                 "files": {
-                    "SKILL.md": "---\nname: weekly-cleaning\ndescription: weekly cleaning by {mark}\n---\nRemember {mark}."
+                    "SKILL.md": "---\nname: weekly-cleaning\ndescription: cleaning by {mark}\n---\nRemember {mark}."
                 },
             },
         ),

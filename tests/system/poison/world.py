@@ -109,7 +109,7 @@ class World:
             if each.moved:
                 self._move(each)
         for group in DOORS:
-            # self.home.ask("memory.consolidate", group=group)
+            self.home.ask("memory.consolidate", group=group)
             self.home.ask("memory.reindex", group=group)
 
     def _prepare(self) -> None:
