@@ -26,6 +26,7 @@ from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
 from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
+from clawd.commands.tending import TendingOperations
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
@@ -76,6 +77,7 @@ from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
+from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
@@ -294,6 +296,15 @@ class Rooms:
             busy=lambda group: bool((run := self.dispatcher.active.get(group)) and run.live),
         )
         self.memories.waits = self.digest.waits
+        self.tending = Tending(
+            ledger,
+            clock,
+            self.memories,
+            zone=lambda group: self.config.for_group(group).timezone,
+            engine=self.composer.engine,
+            tell=self.owner.tell,
+            jobs=self.jobs,
+        )
         self.reach = Reach(
             home,
             self.config,
@@ -387,6 +398,7 @@ class Rooms:
             **self.speakers.table(),
             **self.schedules.table(),
             **self.memory.table(),
+            **TendingOperations(self.tending, self.operations.group).table(),
             "channels.list": self.channels.list,
             **asked,
         }

@@ -243,6 +243,34 @@ def _became(options: Namespace, made: dict[str, Any]) -> int:
     return 0
 
 
+def consolidate(options: Namespace, home: Home) -> int:
+    done = writing.call(home, "memory.consolidate", group=options.group, dry_run=options.dry_run)
+    if options.json:
+        write_json(done)
+        return 0
+    for each in done["actions"]:
+        into = f" → {each['into']}" if each["into"] else ""
+        _print(f"{each['action']}  {', '.join(each['ids'])}{into}  ({each['why']})")
+    if not done["actions"]:
+        say("there is nothing to merge, to supersede or to sum up")
+    elif options.dry_run:
+        say("nothing was changed")
+    return 0
+
+
+def reflect(options: Namespace, home: Home) -> int:
+    found = writing.call(home, "memory.reflect", group=options.group, turn=options.turn)
+    if options.json:
+        write_json(found)
+        return 0
+    for each in found["reflections"]:
+        _print(f"{each['id']}  of turn {each['turn']}, {each['status']}")
+        _print(_indented(each["text"]))
+    if not found["reflections"]:
+        say("there is nothing to be learned")
+    return 0
+
+
 def reindex(options: Namespace, home: Home) -> int:
     give(writing.call(home, "memory.reindex", group=options.group), options.json)
     return 0

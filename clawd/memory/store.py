@@ -177,6 +177,10 @@ class GroupMemory:
         (self.root / record.file).unlink(missing_ok=True)
         return [record.text, *([record.said.quote] if record.said else [])]
 
+    def now(self) -> datetime:
+        """By the clock that its records are written by."""
+        return self._clock.now()
+
     def settle(
         self,
         seen: Sequence[MemoryRecord],

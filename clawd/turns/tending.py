@@ -257,6 +257,8 @@ class Tending:
                 log.info("no lesson of turn %s is kept: %s", seen.turn, type(error).__name__, extra={"group": group})
                 continue
             found.append(kept)
+            if kept.status == "proposed":
+                self._memories.waits(group)
             log.info("a lesson of turn %s: %s %s", kept.turn, kept.id, kept.status, extra={"group": group})
             if model and await self._may_ask(group, "reflect", LESSONS_A_DAY, timedelta(days=1)):
                 key = f"reflect:{kept.turn}:{kept.id}:{text.digest(kept.text)}"
@@ -298,6 +300,11 @@ class Tending:
                 better = await self._memories.do(group, work)
                 log.info("the lesson %s is %s", id, "put better" if better else "another now", extra={"group": group})
             await self._ledger.do(partial(tending.taken, job=job["id"]))
+
+
+def changed(steps: Sequence[Step]) -> int:
+    """How many memories gave way."""
+    return sum(len(step.ids) for step in steps if step.action != "conflict")
 
 
 def _proposed(memory: GroupMemory, same: Same) -> Plan:
