@@ -44,7 +44,7 @@ class Directory:
     be forgotten, before they are gone. Calls block."""
 
     def __init__(
-        self, of: GroupMemory, voice: Voice, key: str = "", first: Callable[[list[str]], None] = lambda texts: None
+        self, of: GroupMemory, voice: Voice, key: str = "", first: Callable[[list[str]], object] = lambda texts: None
     ) -> None:
         self._of, self._voice, self._key, self._first = of, voice, key, first
 
@@ -124,8 +124,12 @@ class Directory:
         for record in records:  # all of them, or none
             if refusal := admission.may_change(self._voice, record):
                 raise Refused(refusal)
+
+        def first(texts: list[str]) -> None:
+            self._first(texts)
+
         for record in records:
-            self._of.forget(record.id, self._voice, first=self._first)
+            self._of.forget(record.id, self._voice, first=first)
         return Answer(f"Successfully deleted {at}")
 
     def rename(self, old_path: str, new_path: str) -> Answer:

@@ -11,7 +11,9 @@ from tests.system.conftest import Home, until
 from tests.system.test_schedule_faces import Line
 
 
-def test_what_is_said_is_kept_waits_is_approved_and_is_forgotten(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_said_is_kept_waits_is_approved_and_is_forgotten(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
     home.start()
     line = Line(home, capsys)
     said = line.chat("/remember I am allergic to peanuts")
