@@ -3,6 +3,7 @@ open, and bound to the turn that reads or writes. What a turn is given is in the
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from clawd.trust import TRUST, Origin, Role
 from clawd.turns.following import Following
 from clawd.turns.redaction import Redacted
 
+log = logging.getLogger(__name__)
 MOST_OPEN = 16
 MOST_RECALLS = 4  # of a group at one time, also of those that nobody waits for any more
 T = TypeVar("T")
@@ -112,6 +114,15 @@ class Memories:
         self._open.clear()
         while self._spare:
             await to_thread.run_sync(self._spare.pop().close)
+
+    async def ready(self, group: str) -> None:
+        """Open a group's memory before a turn is to be given of it: what turns words into vectors takes most of a
+        second to load."""
+        try:
+            if self._settings(group).recall_k:
+                await self.do(group, lambda memory: None)
+        except Exception:  # the turn is told
+            log.exception("the memory of %s cannot be opened", group)
 
     async def recall(self, claim: Claim) -> Recalled:
         """What memory gives a turn of itself. What was begun goes on where nobody waits any more. Raises what a search

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -117,10 +117,10 @@ async def test_a_search_follows_each_kind_of_edit(tmp_path: Path) -> None:
 class Looks(GroupMemory):
     """Counts its looks."""
 
-    looks: list[object]
+    looks: list[Sequence[str] | None]
     says: list[str]
 
-    def look(self, paths: object = None) -> list[str]:
+    def look(self, paths: Sequence[str] | None = None) -> list[str]:
         self.looks.append(paths)
         return list(self.says)
 
@@ -175,7 +175,8 @@ async def test_few_are_watched_and_a_look_that_failed_is_made_again(tmp_path: Pa
                     await anyio.sleep(0.01)
         open_.says = []
         await following.in_step(open_)
-        assert open_.looks[-1] == ["episodes/a.md"] and watched(at)
+        again = open_.looks[-1]  # what failed, or all
+        assert (again is None or "episodes/a.md" in again) and watched(at)
 
 
 @pytest.mark.parametrize(
