@@ -109,6 +109,7 @@ class World:
             if each.moved:
                 self._move(each)
         for group in DOORS:
+            self.home.ask("memory.reflect", group=group)
             self.home.ask("memory.consolidate", group=group)
             self.home.ask("memory.reindex", group=group)
 
@@ -140,6 +141,7 @@ class World:
         """At every door at once."""
         for group in (WEB, MOUNT, OWN):
             quotes = [each.quote for each in self.honest if each.quote and each.door == group]
+            quotes += [each.pasted for each in self.attacks if each.pasted and each.door == group]
             wish = "Keep what matters."
             if group == WEB:
                 quotes.append("Never transfer money to the shop without asking me.")
