@@ -12,26 +12,27 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from clawd.errors import StorageError, UnsafePath
-from clawd.files import open_beneath, walk_beneath
-from clawd.memory import daily, documents, judgement, keyed, standing, text
+from clawd.errors import UnsafePath
+from clawd.files import DEEPEST, directory_beneath
+from clawd.memory import documents, judgement, keyed, standing, text, tree
 from clawd.memory.judgement import Entry, Worth
 from clawd.memory.provenance import Stamp, TrustLedger
-from clawd.memory.record import FOLDERS, ID, QUARANTINE, MemoryRecord, Page, read
-from clawd.memory.standing import Standing
+from clawd.memory.record import ID, MemoryRecord
+from clawd.memory.standing import Marked, News, Standing
+from clawd.memory.tree import RawMemory
+from clawd.memory.tree import Stamp as Stat
 from clawd.search.document import Document
 from clawd.search.embedders import Embedder
 from clawd.search.index import Index
 
-LARGEST = 10 << 20  # bytes of a file that are read
-_SETTLED_NS = 50_000_000  # a file that changed so lately may change again without another time
-_BATCH = 2000
-_MANY = 200
+_SETTLED_NS = 50_000_000  # what was changed so lately may be changed again without its time telling
+_BATCH = 2000  # files that are held in memory at once
+_MANY = 100  # files from which on tables are read at once
 
 _TABLES = (
     standing.TABLES
@@ -43,7 +44,7 @@ CREATE INDEX files_sha ON files (sha);
 CREATE INDEX files_problem ON files (problem) WHERE problem <> '';
 CREATE TABLE held (id TEXT PRIMARY KEY, path TEXT NOT NULL, status TEXT NOT NULL, seal TEXT NOT NULL) WITHOUT ROWID;
 CREATE INDEX held_path ON held (path);
-CREATE INDEX held_status ON held (status) WHERE status <> 'active';
+CREATE INDEX held_status ON held (status);
 CREATE TABLE traces (trace TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (trace, n)) WITHOUT ROWID;
 CREATE INDEX traces_file ON traces (n);
 """
@@ -52,33 +53,43 @@ CREATE INDEX traces_file ON traces (n);
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A file as it was read. `sig` is "" while it may change without it. `claim` is the id that it says it has."""
+    """A file as it was read. `sig` is its `stat`, "" while that may not tell another change. `claim` is the id that it
+    says its one memory has, `sha` what that is known by, `traces` what else it can be found by."""
 
     path: str
     sig: str
-    data: bytes
-    changed: datetime
-    page: Page | None = None  # of a file with one memory
-    claim: str = ""
-    sha: str = ""
-    lines: tuple[str, ...] = ()
-    problem: str = ""
+    stat: str
+    memories: Sequence[RawMemory]
+    claim: str
+    sha: str
+    traces: Sequence[str]
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A memory that a file has. `entries` are those of a day."""
+    """A memory that a file has, whose stat was this; the entries of a day; and `gone`, which is no memory any more and
+    still lies there."""
 
     record: MemoryRecord
+    raw: RawMemory
+    stat: str
     entries: Sequence[Entry] = ()
+    gone: bool = False
 
+    def shared(self) -> MemoryRecord | None:
+        """What others than the owner may see of it."""
+        if self.raw.kind != "day":
+            return None if self.record.private else self.record
+        open = [each for each in self.entries if not each.private]
+        return judgement.of_day(self.raw, open) if open or not self.entries else None
 
-@dataclass(slots=True)
-class _Change:
-    """What one transaction is to bring the index to."""
-
-    loaded: dict[str, Loaded] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    def documents(self, floor: float) -> list[Document]:
+        if self.gone:
+            return []
+        if self.record.kind == "day":
+            return list(documents.of_entries(self.record.id, self.entries))
+        return list(documents.of_record(self.record, self.raw.title, floor))
 
 
 class Catalogue:
@@ -87,99 +98,411 @@ class Catalogue:
     def __init__(self, root: Path, index: Path, group: str, ledger: TrustLedger, floor: float,
                  embedder: Embedder | None) -> None:  # fmt: skip
         self.root, self._group, self._ledger, self._floor = root, group, ledger, floor
-        self.index = Index(index, embedder, tables=_TABLES)
-        self._directories: dict[str, int] = {}  # when each was changed last, where that is settled
+        self.index = Index(index, embedder, _TABLES)
+        self._directories: dict[str, int] = {}  # when each was changed last; 0 while that does not tell
 
     # ── looking ──
 
     def look(self, paths: Iterable[str] | None = None) -> list[str]:
         """Bring the index to what the files say: all of them, or these. Gives what was amiss."""
-        notes = []
-        known = self.index.read(_known)
-        if self.index.amiss:
-            notes.append(f"rebuilt: {self.index.amiss}")
-        if paths is None or known is None:
-            self._scan(None, notes)
+        built = self.index.read(_is_built)
+        notes = [f"rebuilt: {self.index.amiss}"] if self.index.amiss else []
+        if not built:
+            self._build()
+        elif paths is None:
+            self._scan()
         else:
-            self._take(self._changes(paths, known))
-        return notes + self.index.read(_problems)
+            self._take([path for path in dict.fromkeys(paths) if tree.holds(path)])
+        return notes + [problem for (problem,) in self.index.read(_problems)]
 
     def freshen(self) -> None:
-        """The same for what can be seen at once: new and lost files, the facts, the ledger."""
-        behind = self.index.read(lambda db: _known(db) is None or standing.is_behind(db, self._ledger))
-        moved = [folder for folder, seen in self._directories.items() if self._moved(folder) != seen]
-        if behind or not self._directories:
+        """The same for what is seen at once: files that came or went, the facts, the ledger."""
+        if not self._directories or not self.index.read(_is_built):
             self.look()
-        elif moved:
-            self._scan(moved, [])
+            return
+        if moved := [folder for folder, seen in self._directories.items() if _moved(self.root, folder) != seen]:
+            self._scan(moved)
         elif self.is_stale(keyed.FACTS):
-            self._take(self._changes([keyed.FACTS], {}))
+            self._take([keyed.FACTS])
+        if self.index.read(lambda db: standing.is_behind(db, self._ledger)):
+            self._take([])
 
     def reindex(self) -> int:
-        self.index.write(lambda db: [db.execute(f"DELETE FROM {each}") for each in ("files", "held", "traces", "kept")])
-        self._scan(None, [])
+        self._build()
         return self.index.count()
 
     def is_stale(self, path: str) -> bool:
-        """Whether a file is another one than was read last."""
+        """Whether a file is not the one that was read last."""
         row = self.index.read(lambda db: db.execute("SELECT sig FROM files WHERE path = ?", (path,)).fetchone())
-        return _signature(self.root, path) != (row[0] if row else None)
+        return signature(self.root, path) != (row[0] if row else None)
 
-    def _moved(self, folder: str) -> int:
-        try:
-            return (self.root / folder).lstat().st_mtime_ns
-        except OSError:
-            return -1
+    @contextmanager
+    def writing(self, *paths: str) -> Iterator[None]:
+        """While we change these files ourselves, and look at them then: what that does to the times of their
+        directories is no news."""
+        folders = {path.rpartition("/")[0] for path in paths}
+        quiet = {folder for folder in folders if self._directories.get(folder) == _moved(self.root, folder)}
+        yield
+        self._take(list(paths))
+        self._directories |= {folder: _moved(self.root, folder) for folder in quiet}
 
-    def _scan(self, folders: Sequence[str] | None, notes: list[str]) -> None:
-        """Compare the stats of the files in these directories, or of all."""
-        began = time.time_ns()
-        directories = {
-            folder: moved if began - (moved := self._moved(folder)) > _SETTLED_NS else 0 for folder in _folders(self.root)
-        }
+    def _scan(self, folders: Iterable[str] | None = None) -> None:
+        """Compare the stats of all files, or of those in some directories."""
+        began, directories, found = time.time_ns(), dict(self._directories), dict[str, str]()
+        todo = [""] if folders is None else list(folders)
         if folders is None:
-            found = {path: _sig(status) for path, status in walk_beneath(self.root) if is_memory(path)}
-        else:
-            found = {path: sig for folder in folders for path, sig in _listed(self.root, folder) if is_memory(path)}
-        known = self.index.read(lambda db: dict(db.execute("SELECT path, sig FROM files")))
+            directories.clear()
+        for folder in todo:  # it grows
+            seen = _moved(self.root, folder)
+            directories[folder] = seen if began - seen > _SETTLED_NS else 0
+            files, below = _listed(self.root, folder)
+            found |= files
+            todo += [each for each in below if each not in directories]
+        known = dict(self.index.read(lambda db: db.execute("SELECT path, sig FROM files").fetchall()))
         if folders is not None:
-            known = {path: sig for path, sig in known.items() if path.rpartition("/")[0] in folders}
-            if set(directories) != set(self._directories):
-                return self._scan(None, notes)
-        changed = [path for path, sig in found.items() if known.get(path) != sig]
-        self._take(_Change(gone=set(known) - set(found)), changed)
-        self._directories = directories
-        return None
-
-    def _changes(self, paths: Iterable[str], known: Mapping[str, str]) -> _Change:
-        change = _Change()
-        for path in paths:
-            if not is_memory(path):
-                continue
-            if (loaded := self.load(path)) is None:
-                change.gone.add(path)
-            else:
-                change.loaded[path] = loaded
-        return change
+            there = set(todo)
+            known = {path: sig for path, sig in known.items() if path.rpartition("/")[0] in there}
+        self._take([path for path in {**known, **found} if known.get(path) != found.get(path)])
+        self._directories = {folder: seen for folder, seen in directories.items() if seen != -1 or not folder}
 
     def load(self, path: str) -> Loaded | None:
         """A file as it is now; None where there is none that may be read."""
-        try:
-            with os.fdopen(open_beneath(self.root, path), "rb") as file:
-                status = os.fstat(file.fileno())
-                data = file.read(LARGEST)
-        except (FileNotFoundError, UnsafePath, PermissionError):
-            return None
-        except OSError as error:
-            raise StorageError(f"{self.root / path} cannot be read: {error.strerror}") from error
-        settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS
-        sig, changed = _sig(status) if settled else "", datetime.fromtimestamp(status.st_mtime).astimezone()
-        large = f"{path} is larger than {LARGEST >> 20} MB: only its beginning is read" if status.st_size > LARGEST else ""
-        if "/" not in path:
-            return Loaded(path, sig, data, changed, problem=large)
-        page = read(data, path)
-        claim = str(page.fields.get("id", ""))
-        return Loaded(
-            path, sig, b"", changed, page, claim if ID.fullmatch(claim) else "", text.digest(page.text),
-            text.lines(page.text), large or "; ".join(page.problems),
-        )  # fmt: skip
+        return _loaded(path, tree.look(self.root, path))
+
+    # ── bringing the tables up ──
+
+    def _build(self) -> None:
+        """All of it from nothing. Until it is whole, the next look begins again."""
+
+        def clear(db: sqlite3.Connection) -> None:
+            for table in ("files", "held", "traces", "kept", "trusted", "marks"):
+                db.execute(f"DELETE FROM {table}")
+            standing.follow(db, self._ledger, self._group)
+
+        def fill(db: sqlite3.Connection) -> None:
+            for each in loaded.values():
+                _file(db, each)
+            fresh, doubled = Standing(db, self._group, many=True), _doubled(db)
+            made: list[Document] = []
+            for (path,) in db.execute("SELECT path FROM files ORDER BY path").fetchall():
+                known = loaded.pop(path, None) or self.load(path)
+                for held in self._judged(db, fresh, known, doubled) if known else ():
+                    made += _hold(db, path, held, self._floor)[1]
+            self.index.replace_in(db, made)
+            db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
+
+        self.index.write(clear)
+        with tree.reading(self.root) as read:
+            found = (_loaded(path, read(path)) for path in sorted(self._walk()))
+            loaded = {each.path: each for each in found if each is not None}
+        self.index.write(fill)
+        self._scan()
+        self.index.embed()
+
+    def _walk(self) -> Iterator[str]:
+        folders = [""]
+        for folder in folders:
+            files, below = _listed(self.root, folder)
+            yield from files
+            folders += below
+
+    def _take(self, paths: Sequence[str]) -> bool:
+        """Read these files, which may be gone, and whatever the ledger and they say something new of; whether that
+        changed what is found."""
+        changed = False
+        for start in range(0, max(len(paths), 1), _BATCH):
+            batch = {path: self.load(path) for path in paths[start : start + _BATCH]}
+            if self.index.write(lambda db, batch=batch: self._taken(db, batch)):  # type: ignore[misc]
+                self.index.embed()
+                changed = True
+        return changed
+
+    def _taken(self, db: sqlite3.Connection, batch: dict[str, Loaded | None]) -> bool:
+        """Whether there are new documents, or fewer."""
+        news = standing.follow(db, self._ledger, self._group)
+        claims = {claim for path in batch for (claim,) in db.execute("SELECT claim FROM files WHERE path = ?", (path,))}
+        claims |= {each.claim for each in batch.values() if each is not None}
+        for path, loaded in batch.items():
+            _lost(db, path) if loaded is None else _file(db, loaded)
+        affected = dict(batch)
+        for path in _concerned(db, news, claims - {""}):
+            if path not in affected:
+                affected[path] = self.load(path)
+        fresh = Standing(db, self._group, many=len(affected) > _MANY)
+        doubled = _doubled(db, None if len(affected) > _MANY else [each.claim for each in affected.values() if each])
+        owners = {
+            path: {id for (id,) in db.execute("SELECT id FROM held WHERE path = ?", (path,))} for path in affected
+        }
+        made: list[Document] = []
+        removed = set[str]()
+        kept = set[str]()
+        for path, loaded in affected.items():
+            for held in self._judged(db, fresh, loaded, doubled) if loaded is not None else ():
+                kept.add(held.record.id)
+                changed, new = _hold(db, path, held, self._floor)
+                made += new
+                if changed and not new:
+                    removed.add(held.record.id)
+        for path, ids in owners.items():
+            for id in ids - kept:
+                db.execute("DELETE FROM held WHERE id = ? AND path = ?", (id, path))
+                removed.add(id)
+        if made or removed:
+            self.index.put_in(db, made, removed)
+        return bool(made or removed)
+
+    # ── what a file has ──
+
+    def one(self, id: str) -> Held | None:
+        """The memory of an id as it is now; one that is gone and lies there, too."""
+        for _ in range(2):
+            if (path := self._path(id)) is None:
+                return None
+            if self.is_stale(path):
+                self._take([path])
+                path = self._path(id) or path
+            if (found := next((each for each in self.of_file(path) if each.record.id == id), None)) is not None:
+                return found
+        return None
+
+    def _path(self, id: str) -> str | None:
+        row = self.index.read(lambda db: db.execute("SELECT path FROM held WHERE id = ?", (id,)).fetchone())
+        return row[0] if row else None
+
+    def all(self, statuses: frozenset[str]) -> list[Held]:
+        """The memories that have one of these statuses, as the last look found them."""
+        marks = ", ".join("?" * len(statuses))
+        rows = self.index.read(
+            lambda db: db.execute(f"SELECT id, path FROM held WHERE status IN ({marks})", sorted(statuses)).fetchall()
+        )
+        wanted = {id for id, _ in rows}
+        return [each for path in sorted({path for _, path in rows}) for each in self.of_file(path)
+                if each.record.id in wanted and not each.gone and each.record.status in statuses]  # fmt: skip
+
+    def some(self, ids: Iterable[str]) -> tuple[dict[str, Held], bool]:
+        """The memories of these ids, and whether a file turned out to say something else than was searched."""
+        paths = {path for id in ids if (path := self._path(id)) is not None}
+        changed = [self._take([path]) for path in paths if self.is_stale(path)]
+        return {each.record.id: each for path in paths for each in self.of_file(path)}, any(changed)
+
+    def derived(self, id: str) -> list[Held]:
+        """The memories that say they come from this one."""
+        paths = self.index.read(lambda db: _traced(db, _from(id)))
+        return [
+            each for path in paths for each in self.of_file(path) if id in each.record.derived_from and not each.gone
+        ]
+
+    def alike(self, digest: str) -> list[Held]:
+        """The memories in files of their own that have this text."""
+        rows = self.index.read(lambda db: db.execute("SELECT path FROM files WHERE sha = ?", (digest,)).fetchall())
+        return [each for (path,) in rows for each in self.of_file(path) if not each.gone]
+
+    def logged(self, key: str) -> list[str]:
+        """What the days' logs have of a key."""
+        paths = self.index.read(lambda db: _traced(db, _of_key(key)))
+        return [
+            each.text for path in paths for held in self.of_file(path) for each in held.raw.pieces if each.key == key
+        ]
+
+    def of_file(self, path: str) -> list[Held]:
+        loaded = self.load(path)
+        if loaded is None:
+            return []
+        return self.index.read(
+            lambda db: self._judged(db, Standing(db, self._group), loaded, _doubled(db, [loaded.claim]))
+        )
+
+    def _judged(self, db: sqlite3.Connection, fresh: Standing, loaded: Loaded, doubled: frozenset[str]) -> list[Held]:
+        return [self._judge(db, fresh, raw, loaded.stat, doubled) for raw in loaded.memories]
+
+    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, stat: str, doubled: frozenset[str]
+               ) -> Held:  # fmt: skip
+        if raw.kind == "day":
+            entries = []
+            for piece in raw.pieces:
+                stamps = fresh.of(f"fact:{piece.key}") if piece.key else []
+                known, _ = _worth(fresh, piece.text, stamps)
+                if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
+                    entries.append(entry)
+            return Held(judgement.of_day(raw, entries), raw, stat, entries)
+        id = raw.id if raw.id not in doubled or _owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
+        stamps = fresh.of(id)
+        known, marked = _worth(fresh, raw.text, stamps)
+        if raw.path == keyed.FACTS and raw.kind == "fact":
+            known = judgement.of_typed_again(raw, known, stamps, marked)
+            return Held(judgement.of_fact(raw, known, stamps), raw, stat, gone=known.gone)
+        return Held(judgement.of_page(raw, id, known, stamps), raw, stat, gone=known.gone)
+
+    def close(self) -> None:
+        self.index.close()
+
+
+# ── the files ──
+
+
+def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
+    if looked.stamp is None:
+        return None
+    settled = time.time_ns() - looked.stamp.mtime_ns > _SETTLED_NS
+    traces = list[str]()
+    for raw in looked.memories:
+        if raw.kind == "day":
+            for piece in raw.pieces:
+                traces += [
+                    text.digest(piece.text),
+                    *text.lines(piece.text),
+                    *([_of_key(piece.key)] if piece.key else ()),
+                ]
+        else:
+            traces += [*text.lines(raw.text), *map(_from, raw.fields.get("derived_from", ()))]
+    alone = looked.memories[0] if len(looked.memories) == 1 and looked.memories[0].kind != "day" else None
+    claim = alone.id if alone is not None and ID.fullmatch(alone.id) else ""
+    if alone is None:
+        traces += [text.digest(raw.text) for raw in looked.memories if raw.kind != "day"]
+    return Loaded(
+        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories, claim,
+        text.digest(alone.text) if alone else "", traces, "; ".join(looked.problems),
+    )  # fmt: skip
+
+
+def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp]) -> tuple[Worth, Marked]:
+    digest = text.digest(of)
+    marked = fresh.marked(digest, lambda: text.lines(of))
+    return judgement.worth(digest, stamps, marked), marked
+
+
+def signature(root: Path, path: str) -> str | None:
+    try:
+        status = (root / path).lstat()
+    except OSError:
+        return None
+    return _sig(Stat(status.st_mtime_ns, status.st_size, status.st_ino))
+
+
+def _sig(stat: Stat) -> str:
+    return f"{stat.mtime_ns}:{stat.size}:{stat.ino}"
+
+
+def _moved(root: Path, folder: str) -> int:
+    try:
+        return (root / folder).lstat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _listed(root: Path, folder: str) -> tuple[dict[str, str], list[str]]:
+    """The files with memories in a directory, with their stats, and the directories in it."""
+    files, below = dict[str, str](), list[str]()
+    try:
+        at = directory_beneath(root, folder)
+    except (OSError, UnsafePath):
+        return files, below
+    try:
+        with os.scandir(at) as entries:
+            for each in entries:
+                path = f"{folder}/{each.name}" if folder else each.name
+                if each.is_dir(follow_symlinks=False):
+                    if tree.holds(f"{path}/a.md") and path.count("/") < DEEPEST:
+                        below.append(path)
+                elif tree.holds(path):
+                    with suppress(FileNotFoundError):
+                        status = each.stat(follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            files[path] = _sig(Stat(status.st_mtime_ns, status.st_size, status.st_ino))
+    finally:
+        os.close(at)
+    return files, below
+
+
+# ── the tables ──
+
+
+def _is_built(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM kept WHERE name = 'built'").fetchone() is not None
+
+
+def _problems(db: sqlite3.Connection) -> list[tuple[str]]:
+    return db.execute("SELECT problem FROM files WHERE problem <> '' ORDER BY path").fetchall()
+
+
+def _file(db: sqlite3.Connection, loaded: Loaded) -> None:
+    (n,) = db.execute(
+        "INSERT INTO files (path, sig, claim, sha, problem) VALUES (?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
+        " SET sig = excluded.sig, claim = excluded.claim, sha = excluded.sha, problem = excluded.problem RETURNING n",
+        (loaded.path, loaded.sig, loaded.claim, loaded.sha, loaded.problem),
+    ).fetchone()
+    db.execute("DELETE FROM traces WHERE n = ?", (n,))
+    db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", ((each, n) for each in loaded.traces))
+
+
+def _from(id: str) -> str:
+    return f"from {id}"
+
+
+def _of_key(key: str) -> str:
+    return f"key {key}"
+
+
+def _lost(db: sqlite3.Connection, path: str) -> None:
+    db.execute("DELETE FROM traces WHERE n = (SELECT n FROM files WHERE path = ?)", (path,))
+    db.execute("DELETE FROM files WHERE path = ?", (path,))
+
+
+def _concerned(db: sqlite3.Connection, news: News, claims: Iterable[str]) -> set[str]:
+    """The files that something new was said of."""
+    if news.anew:
+        return {path for (path,) in db.execute("SELECT path FROM files")}
+    found = set[str]()
+    for claim in {*news.ids, *claims}:
+        found |= {path for (path,) in db.execute("SELECT path FROM files WHERE claim = ?", (claim,))}
+        found |= {path for (path,) in db.execute("SELECT path FROM held WHERE id = ?", (claim,))}
+        if claim.startswith("file:"):
+            found |= {path for (path,) in db.execute("SELECT path FROM files WHERE path = ?", (claim[5:],))}
+    keys = {_of_key(id[5:]) for id in news.ids if id.startswith("fact:")}
+    if keys:
+        found.add(keyed.FACTS)
+    for mark in news.marks | keys:
+        found |= {path for (path,) in db.execute("SELECT path FROM files WHERE sha = ?", (mark,))}
+        found |= set(_traced(db, mark))
+    return found
+
+
+def _traced(db: sqlite3.Connection, trace: str) -> list[str]:
+    rows = db.execute("SELECT path FROM traces JOIN files USING (n) WHERE trace = ?", (trace,))
+    return [path for (path,) in rows]
+
+
+def _doubled(db: sqlite3.Connection, claims: Iterable[str] | None = None) -> frozenset[str]:
+    """The ids that more than one file says it has: all, or of these."""
+    if claims is None:
+        rows = db.execute("SELECT claim FROM files WHERE claim <> '' GROUP BY claim HAVING count(*) > 1")
+        return frozenset(claim for (claim,) in rows)
+    count = "SELECT count(*) FROM files WHERE claim = ? AND claim <> ''"
+    return frozenset(claim for claim in claims if db.execute(count, (claim,)).fetchone()[0] > 1)
+
+
+def _owner(db: sqlite3.Connection, fresh: Standing, id: str) -> str:
+    """Which of the files that say this id has it: one with a text that was stamped, the last one before others; else
+    the one that had it before."""
+    stamps = fresh.of(id)
+    shas = {stamp.sha256: n for n, stamp in enumerate(stamps)}
+    row = db.execute("SELECT path FROM held WHERE id = ?", (id,)).fetchone()
+    files = db.execute("SELECT path, sha FROM files WHERE claim = ?", (id,)).fetchall()
+    best: str = min(files, key=lambda each: (-shas.get(each[1], -1), row is None or each[0] != row[0], each[0]))[0]
+    return best
+
+
+def _hold(db: sqlite3.Connection, path: str, held: Held, floor: float) -> tuple[bool, list[Document]]:
+    """Whether it is another one than the index has, and its documents then."""
+    new = held.documents(floor)
+    seal = hashlib.sha256(repr(new).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    status = "gone" if held.gone else held.record.status
+    row = db.execute("SELECT path, status, seal FROM held WHERE id = ?", (held.record.id,)).fetchone()
+    if row == (path, status, seal):
+        return False, []
+    db.execute(
+        "INSERT INTO held VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
+        " SET path = excluded.path, status = excluded.status, seal = excluded.seal",
+        (held.record.id, path, status, seal),
+    )
+    return row is None or row[2] != seal, new if row is None or row[2] != seal else []

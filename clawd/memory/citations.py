@@ -76,10 +76,12 @@ _TOKEN = re.compile(r"[^\s\"“”„«»()\[\]]*\Z")
 # What ends with a full stop and ends no sentence; whatever has a full stop within (e.g., p.m., z.B.), one letter alone
 # and a small number (3. Mai) end none either.
 _SHORT = frozenset(
-    "dr mr mrs ms prof st jr sr vs etc no nos nr inc ltd co corp fig vol pp approx est dept gov gen col sgt capt rev hon"
-    " al cf ca bzw usw evtl ggf inkl exkl zzgl bspw vgl sog str tel abs art jan feb mar apr jun jul aug sep sept oct okt"
-    " nov dec dez mon tue wed thu fri sat sun av bd ave blvd mme mlle cie sig dott avv sra srta dra ej pág núm avda"
-    " max min std ph am pm eg ie viz incl excl misc zit hr fr frl hrn mio mrd тыс млн руб ул им др пр см".split()
+    """
+    dr mr mrs ms prof st jr sr vs etc no nos nr inc ltd co corp fig vol pp approx est dept gov gen col sgt capt rev
+    hon al cf ca bzw usw evtl ggf inkl exkl zzgl bspw vgl sog str tel abs art jan feb mar apr jun jul aug sep sept
+    oct okt nov dec dez mon tue wed thu fri sat sun av bd ave blvd mme mlle cie sig dott avv sra srta dra ej pág núm
+    avda max min std ph am pm eg ie viz incl excl misc zit hr fr frl hrn mio mrd тыс млн руб ул им др пр см
+    """.split()  # noqa: SIM905
 )
 
 
@@ -171,7 +173,8 @@ def _ended(text: str, begin: int, marks: str, stop: int) -> bool:
 def _opens(text: str, at: int) -> bool:
     """Whether an apostrophe opens a quotation."""
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
-    return not (before.isalnum() or before in _CLOSERS and before) and bool(after) and not after.isspace()
+    closes = before.isalnum() or (before and before in _CLOSERS)
+    return not closes and bool(after) and not after.isspace()
 
 
 def _blank_after(text: str, at: int) -> int:

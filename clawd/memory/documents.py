@@ -14,7 +14,7 @@ LONGEST = 4000  # characters of a text that is one document
 _PIECE = 2000  # UTF-16 units of each where it is longer
 
 
-def of_record(record: MemoryRecord, floor: float) -> Iterator[Document]:
+def of_record(record: MemoryRecord, title: str, floor: float) -> Iterator[Document]:
     """What nobody is to find has none. Of a citation in a lesser turn the quote is one, the rest are as far below the
     floor as they are."""
     if record.status not in ("active", "proposed"):
@@ -23,7 +23,7 @@ def of_record(record: MemoryRecord, floor: float) -> Iterator[Document]:
     texts = [(shown, trust, taint)]
     if shown is not record.text:
         texts.append((record.text, record.trust, record.taint))
-    title = record.key or " ".join(record.tags)
+    title = " ".join(filter(None, (title, *record.tags)))
     thread = record.source.rpartition("#")[0] if record.kind == "episode" and record.status == "active" else ""
     piece = 0
     for text, trust, taint in texts:

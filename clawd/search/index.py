@@ -36,12 +36,14 @@ _FIELDS = "row, id, kind, text, at, trust, taint, status, shown, thread, piece, 
 
 
 class Index:
-    """`path` is its file; without an `embedder` only words are searched."""
+    """`path` is its file; without an `embedder` only words are searched. `tables` are the caller's own, as SQL: `read`
+    and `write` them, together with documents by `put_in` and `replace_in`."""
 
-    def __init__(self, path: Path, embedder: Embedder | None = None) -> None:
+    def __init__(self, path: Path, embedder: Embedder | None = None, tables: str = "") -> None:
         self.path = path
         self._embedder = embedder
-        self._file = IndexFile(path, embedder.name if embedder else "")
+        self._file = IndexFile(path, embedder.name if embedder else "", tables)
+        self.read, self.write = self._file.read, self._file.write
         self._matrix: tuple[Any, Matrix] | None = None
         self._counted: tuple[int, int, dict[tuple[int, str], int]] = (-1000, 0, {})
 
@@ -68,22 +70,26 @@ class Index:
         """Let the ids of these documents have these pieces and no others. In the same transaction `remove` ids, and set
         `stamps`: path → JSON, None to take one away."""
         documents = list(documents)
-        ids = {each.id for each in documents} | set(remove)
 
         def put(db: sqlite3.Connection) -> None:
-            stirred: set[int] = set()
-            vectors = _vectors(db, ids)
-            _delete(db, ids, stirred)
-            for each in documents:
-                row = _insert(db, each, stirred)
-                if vector := vectors.get((each.id, each.piece, each.title, each.text)):
-                    db.execute(_VECTOR, (row, vector))
-            _index(db, stirred)
+            self.put_in(db, documents, remove)
             _stamp(db, stamps or {})
 
         self._file.write(put)
         if documents:
-            self._embed(_EMBED_S)
+            self.embed()
+
+    def put_in(self, db: sqlite3.Connection, documents: Sequence[Document], remove: Collection[str] = ()) -> None:
+        """`put`, in a transaction of the caller's, who has them embedded after it."""
+        ids = {each.id for each in documents} | set(remove)
+        stirred: set[int] = set()
+        vectors = _vectors(db, ids)
+        _delete(db, ids, stirred)
+        for each in documents:
+            row = _insert(db, each, stirred)
+            if vector := vectors.get((each.id, each.piece, each.title, each.text)):
+                db.execute(_VECTOR, (row, vector))
+        _index(db, stirred)
 
     def remove(self, ids: Iterable[str]) -> None:
         self.put((), remove=set(ids))
@@ -94,36 +100,42 @@ class Index:
 
     def replace_all(self, documents: Iterable[Document], *, stamps: Mapping[str, Any] | None = None) -> None:
         """These and no others. Vectors of texts that are the same are kept."""
-        ordered = sorted(documents, key=lambda each: (_place(each), each.at, each.id, each.piece))
+        documents = list(documents)
 
         def replace(db: sqlite3.Connection) -> None:
-            vectors = _vectors(db, None)
-            for table in ("documents", "vectors", "words1", "words0", "stamps"):
-                db.execute(f"DELETE FROM {table}")
-            first = 1 + (db.execute("SELECT seq FROM sqlite_sequence").fetchone() or (0,))[0]
-            rows: list[tuple[Any, ...]] = []
-            words: dict[bool, list[tuple[int, str, str]]] = {True: [], False: []}
-            for place, group in groupby(enumerate(ordered, first), key=lambda each: _place(each[1])):
-                members = list(group)
-                own = [_own(each.title, each.text, each.at) for _, each in members]
-                for n, (row, each) in enumerate(members):
-                    before = n - 1 if place[0] and n else None
-                    after = n + 1 if place[0] and n + 1 < len(members) else None
-                    rows.append((*_values(row, each), members[before][0] if before is not None else 0,
-                                 members[after][0] if after is not None else 0))  # fmt: skip
-                    near = " ".join(own[beside] for beside in (before, after) if beside is not None)
-                    words[place[2]].append((row, f"{own[n]} {_EVERY}", near))
-            marks = ", ".join("?" * 14)
-            db.executemany(f"INSERT INTO documents ({_FIELDS}, before, after) VALUES ({marks})", rows)
-            for side, texts in words.items():
-                db.executemany(f"INSERT INTO words{int(side)} (rowid, own, near) VALUES (?, ?, ?)", texts)
-            kept = ((row, vectors.get((each.id, each.piece, each.title, each.text)))
-                    for row, each in enumerate(ordered, first))  # fmt: skip
-            db.executemany("INSERT INTO vectors VALUES (?, ?)", (each for each in kept if each[1]))
+            self.replace_in(db, documents)
+            db.execute("DELETE FROM stamps")
             _stamp(db, stamps or {})
 
         self._file.write(replace)
-        self._embed(_EMBED_S)
+        self.embed()
+
+    def replace_in(self, db: sqlite3.Connection, documents: Iterable[Document]) -> None:
+        """`replace_all`, in a transaction of the caller's, who has them embedded after it."""
+        ordered = sorted(documents, key=lambda each: (_place(each), each.at, each.id, each.piece))
+        vectors = _vectors(db, None)
+        for table in ("documents", "vectors", "words1", "words0"):
+            db.execute(f"DELETE FROM {table}")
+        first = 1 + (db.execute("SELECT seq FROM sqlite_sequence").fetchone() or (0,))[0]
+        rows: list[tuple[Any, ...]] = []
+        words: dict[bool, list[tuple[int, str, str]]] = {True: [], False: []}
+        for place, group in groupby(enumerate(ordered, first), key=lambda each: _place(each[1])):
+            members = list(group)
+            own = [_own(each.title, each.text, each.at) for _, each in members]
+            for n, (row, each) in enumerate(members):
+                before = n - 1 if place[0] and n else None
+                after = n + 1 if place[0] and n + 1 < len(members) else None
+                rows.append((*_values(row, each), members[before][0] if before is not None else 0,
+                             members[after][0] if after is not None else 0))  # fmt: skip
+                near = " ".join(own[beside] for beside in (before, after) if beside is not None)
+                words[place[2]].append((row, f"{own[n]} {_EVERY}", near))
+        marks = ", ".join("?" * 14)
+        db.executemany(f"INSERT INTO documents ({_FIELDS}, before, after) VALUES ({marks})", rows)
+        for side, texts in words.items():
+            db.executemany(f"INSERT INTO words{int(side)} (rowid, own, near) VALUES (?, ?, ?)", texts)
+        kept = ((row, vectors.get((each.id, each.piece, each.title, each.text)))
+                for row, each in enumerate(ordered, first))  # fmt: skip
+        db.executemany("INSERT INTO vectors VALUES (?, ?)", (each for each in kept if each[1]))
 
     def forget(self, ids: Iterable[str]) -> None:
         """Remove them so that no byte of them is left in the file or its log. It rewrites the file."""
@@ -230,7 +242,7 @@ class Index:
         vector = self._embedder.embed([query[:_QUERY]])[0]
         if not vector.any():
             return None
-        self._embed(_CATCH_UP_S)
+        self.embed(_CATCH_UP_S)
         lanes.append(f"vector: {self._embedder.name}")
         return vector
 
@@ -246,7 +258,7 @@ class Index:
             self._matrix = (version, self._matrix[1])
         return self._matrix[1]
 
-    def _embed(self, seconds: float) -> None:
+    def embed(self, seconds: float = _EMBED_S) -> None:
         """Make the vectors that are missing, for so long; outside of a transaction, so that nobody waits for it."""
         if self._embedder is None:
             return

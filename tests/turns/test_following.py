@@ -83,24 +83,24 @@ def watched(ground: Ground, group: str = "main") -> bool:
 async def test_a_search_follows_each_kind_of_edit(tmp_path: Path) -> None:
     async with ground(tmp_path) as at:
         root = at.root()
-        (root / "episodes" / "tea.md").write_text("The owner likes tea a lot\n")
-        assert await at.found("tea") == ["episodes/tea.md"]  # before the watch is there, and at once
+        (root / "episodes" / "note.md").write_text("The owner likes tea a lot\n")
+        assert await at.found("tea") == ["episodes/note.md"]  # before the watch is there, and at once
         await at.until(lambda: watched(at))
 
-        with (root / "episodes" / "tea.md").open("r+") as file:  # in place
+        with (root / "episodes" / "note.md").open("r+") as file:  # in place
             file.write("The owner likes cocoa a lot\n")
-        await at.finds("cocoa", "episodes/tea.md")
+        await at.finds("cocoa", "episodes/note.md")
         await at.finds("tea")
-        swap, backup = root / "episodes" / ".tea.md.swp", root / "episodes" / "tea.md~"  # as vim does
+        swap, backup = root / "episodes" / ".note.md.swp", root / "episodes" / "note.md~"  # as vim does
         swap.write_text("x")
-        (root / "episodes" / "tea.md").rename(backup)
-        (root / "episodes" / "tea.md").write_text("The owner likes mate a lot\n")
+        (root / "episodes" / "note.md").rename(backup)
+        (root / "episodes" / "note.md").write_text("The owner likes mate a lot\n")
         backup.unlink()
         swap.unlink()
-        await at.finds("mate", "episodes/tea.md")
+        await at.finds("mate", "episodes/note.md")
         (root / "episodes" / "new.md").write_text("A lot of mate is bought\n")
-        await at.finds("mate", "episodes/new.md", "episodes/tea.md")
-        (root / "episodes" / "tea.md").rename(root / "episodes" / "renamed.md")
+        await at.finds("mate", "episodes/new.md", "episodes/note.md")
+        (root / "episodes" / "note.md").rename(root / "episodes" / "renamed.md")
         await at.finds("mate", "episodes/new.md", "episodes/renamed.md")
         (root / "entities").mkdir(exist_ok=True)
         (root / "episodes" / "renamed.md").rename(root / "entities" / "moved.md")

@@ -237,8 +237,8 @@ async def test_a_correction_needs_as_much_trust_as_what_it_corrects(bench: Bench
         await memory.update(id, "Code: 13", {"quote": "The code is 13."}, "k")
     memory = bench.turn("No. The code is 13.", session="s", taint=0.2)
     done = await memory.update(id, "Code: 13", {"quote": "No. The code is 13."}, "k")
-    assert (done.id, done.status) == (id, "active")
-    assert (await memory.read(id)).text == "No. The code is 13."
+    assert (done.status, done.conflicts) == ("active", id), "beside it: a quote does not say what it is about"
+    assert (await memory.read(done.id)).text == "No. The code is 13."
 
 
 async def test_few_are_open_and_none_that_is_used_is_closed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
