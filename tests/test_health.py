@@ -279,7 +279,10 @@ def test_what_is_left_out_of_memory_is_named(home: Home) -> None:
     (memory / "episodes" / "far.md").symlink_to("/etc/passwd")
     (memory / "notes.txt").write_text("not read")
     said = {message for level, message in told(home, "memory") if level == "warn"}
-    for words in ("'episodes/far.md' is left out: it is a link", "'notes.txt' is left out: Markdown files end with .md"):
+    for words in (
+        "'episodes/far.md' is left out: it is a link",
+        "'notes.txt' is left out: Markdown files end with .md",
+    ):
         assert any(words in each for each in said), words
 
 
