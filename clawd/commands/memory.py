@@ -27,6 +27,7 @@ from clawd.memory.protocol import Voice
 from clawd.memory.record import ID, PREFIXES, MemoryRecord
 from clawd.memory.store import OWNER, GroupMemory, Written
 from clawd.turns.memory import Memories
+from clawd.turns.redaction import Redacted
 
 Shown = dict[str, Any]
 Params = dict[str, Any]
@@ -172,15 +173,17 @@ class MemoryOperations:
         return {"group": group, **await self._memories.do(group, lambda memory: operation(memory, params))}
 
     async def delete(self, params: Params) -> Shown:
-        """{group, id, also[]}: what was derived from it alone goes with it, and their texts leave the conversations."""
+        """{group, id, also[], sessions, rows, left[]}: what was derived from it alone goes with it, and their texts
+        leave so many files and rows of conversations; `left` are sentences on what keeps them."""
         group, id = await self._named(params), _id(params)
-        return {"group": group, "id": id, "also": await self.forget(group, id, OWNER)}
+        also, done = await self.forget(group, id, OWNER)
+        return {"group": group, "id": id, "also": also, "sessions": done.sessions, "rows": done.rows, "left": done.left}
 
-    async def forget(self, group: str, id: str, voice: Voice) -> list[str]:
-        """Gives what went with it. Raises NotFound, Refused, StorageError."""
+    async def forget(self, group: str, id: str, voice: Voice) -> tuple[list[str], Redacted]:
+        """Gives what went with it, and what it left. Raises NotFound, Refused, StorageError."""
         before = await self._memories.do(group, _ids)
-        await self._memories.forget(group, id, voice)
-        return sorted(before - await self._memories.do(group, _ids) - {id})
+        done = await self._memories.forget(group, id, voice)
+        return sorted(before - await self._memories.do(group, _ids) - {id}), done
 
     async def _named(self, params: Params) -> str:
         return (await self._group(str(params.get("group") or "main"))).name

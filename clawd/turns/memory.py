@@ -3,6 +3,7 @@ open, and bound to the turn that reads or writes. What a turn is given is in the
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,14 +30,17 @@ from clawd.model import Lease
 from clawd.tasks import Whole
 from clawd.trust import Origin, Role
 from clawd.turns.following import Following
+from clawd.turns.redaction import Redacted
 
+log = logging.getLogger(__name__)
 MOST_OPEN = 16
 MOST_RECALLS = 4  # of a group at one time, also of those that nobody waits for any more
 T = TypeVar("T")
 
 
-async def _nowhere(group: str, texts: list[str]) -> None:
+async def _nowhere(group: str, texts: list[str]) -> Redacted:
     """Nobody else keeps texts."""
+    return Redacted()
 
 
 @dataclass(slots=True)
@@ -57,7 +61,7 @@ class Memories:
         clock: Clock,
         settings: Callable[[str], MemoryTable],
         *,
-        forgotten: Callable[[str, list[str]], Awaitable[object]] = _nowhere,
+        forgotten: Callable[[str, list[str]], Awaitable[Redacted]] = _nowhere,
         waits: Callable[[str], None] = lambda group: None,
         following: Following | None = None,
     ) -> None:
@@ -111,6 +115,15 @@ class Memories:
         while self._spare:
             await to_thread.run_sync(self._spare.pop().close)
 
+    async def ready(self, group: str) -> None:
+        """Open a group's memory before a turn is to be given of it: what turns words into vectors takes most of a
+        second to load."""
+        try:
+            if self._settings(group).recall_k:
+                await self.do(group, lambda memory: None)
+        except Exception:  # the turn is told
+            log.exception("the memory of %s cannot be opened", group)
+
     async def recall(self, claim: Claim) -> Recalled:
         """What memory gives a turn of itself. What was begun goes on where nobody waits any more. Raises what a search
         raises."""
@@ -145,21 +158,28 @@ class Memories:
 
         return await self._ledger.do(read)
 
-    async def forget(self, group: str, id: str, voice: Voice) -> None:
+    async def forget(self, group: str, id: str, voice: Voice) -> Redacted:
         """A memory and what was derived from it alone, and first whatever else has their texts: a crash between leaves
-        the memory, which can be forgotten again. Raises NotFound, Refused, StorageError."""
-
-        await self.do(group, lambda memory: memory.forget(id, voice, first=self.elsewhere(group)))
-
-    def elsewhere(self, group: str) -> Callable[[list[str]], None]:
-        """Takes texts out of whatever else a group has of them; for a thread of `do`."""
-
-        async def redacted(texts: list[str]) -> None:
-            await self.forgotten(group, texts)
+        the memory, which can be forgotten again. Gives what that changed. Raises NotFound, Refused, StorageError."""
+        done = Redacted()
 
         def first(texts: list[str]) -> None:
-            anyio.from_thread.run(redacted, texts)
+            nonlocal done
+            done = self.elsewhere(group)(texts)
+
+        await self.do(group, lambda memory: memory.forget(id, voice, first=first))
+        return done
+
+    def elsewhere(self, group: str) -> Callable[[list[str]], Redacted]:
+        """Takes texts out of whatever else a group has of them; for a thread of `do`."""
+
+        async def redacted(texts: list[str]) -> Redacted:
+            return await self.forgotten(group, texts)
+
+        def first(texts: list[str]) -> Redacted:
+            done = anyio.from_thread.run(redacted, texts)
             faults.passing("forgotten")
+            return done
 
         return first
 
