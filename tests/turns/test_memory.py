@@ -179,6 +179,9 @@ async def test_a_turn_has_fallen_to_what_it_is_given(bench: Bench) -> None:
     assert (hit.text, hit.trust, bench.row()["taint"]) == ("Zebras eat grass.", 1.0, 1.0), "words of the owner's"
     read = await memory.read(cited.id)
     assert (read.text, read.trust, bench.row()["taint"]) == ("Zebras eat grass.", 1.0, 1.0)
+    hits, _ = await memory.search("page says", 8, untrusted=True)
+    assert "Zebras: whatever the page says." in {hit.text for hit in hits} and bench.row()["taint"] == 0.2
+    bench.ledger.tx(lambda tx: tx.execute("UPDATE turn SET taint = 1.0"))
     fallen = list[float]()
 
     async def fails(trust: float) -> None:
