@@ -44,7 +44,7 @@ class Directory:
     be forgotten, before they are gone. Calls block."""
 
     def __init__(
-        self, of: GroupMemory, voice: Voice, key: str = "", first: Callable[[list[str]], None] = lambda texts: None
+        self, of: GroupMemory, voice: Voice, key: str = "", first: Callable[[list[str]], object] = lambda texts: None
     ) -> None:
         self._of, self._voice, self._key, self._first = of, voice, key, first
 
