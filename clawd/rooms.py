@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,7 @@ from clawd.commands.tending import TendingOperations
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
-from clawd.config.models import model_services
+from clawd.config.models import THINKING, model_services
 from clawd.config.presets import services
 from clawd.config.store import group_folder_store
 from clawd.context.compose import Composer
@@ -197,7 +198,7 @@ class Rooms:
                 self.config.current.sandbox.docker_host,
                 trouble,
             ),
-            lambda run: self.sockets.open(run),
+            self._open,
             lambda group: limits_of(self.config.for_group(group).sandbox),
             lambda group: image_for(self.config.for_group(group).sandbox, group),
             self.config.warnings,
@@ -406,6 +407,12 @@ class Rooms:
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
+
+    def _open(self, run: Run) -> AbstractAsyncContextManager[None]:
+        """A run begins: its socket, and meanwhile the memory that its turns will be given of."""
+        if self.composer.engine(run.group) in THINKING:
+            self.tasks.start_soon(self.memories.ready, run.group, name="memory")
+        return self.sockets.open(run)
 
     def _host_tools(self, channel: str) -> list[dict[str, Any]]:
         from clawd.host.tools import declarations

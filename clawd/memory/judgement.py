@@ -6,21 +6,21 @@ last stamp of its id; one that is in no stamp was made by hand. What is quaranti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime
 
 from clawd.memory import text
 from clawd.memory.daily import Piece
-from clawd.memory.keyed import FACTS, Fact
 from clawd.memory.provenance import Stamp
-from clawd.memory.record import FOLDERS, PREFIXES, QUARANTINE, MemoryRecord, Page, Said, Status
+from clawd.memory.record import QUARANTINE, MemoryRecord, Said, Status
 from clawd.memory.standing import Marked
+from clawd.memory.tree import RawMemory
 from clawd.trust import TRUST, Origin
 
-_KINDS = {folder: kind for kind, folder in FOLDERS.items()}
-_OF_PREFIX = {prefix: kind for kind, prefix in PREFIXES.items()}
 _GONE = ("delete", "reject")
+_HEADING = re.compile(r"# [^\n]*[0-9]{4}-[0-9]{2}-[0-9]{2}")  # of a day's log
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,50 +57,42 @@ def _by_hand(stamps: Sequence[Stamp], marked: Marked) -> Worth:
     return Worth(None, trust, min(1.0, marked.trust, *(each.taint for each in stamps)), "active")
 
 
-def of_file(path: str, id: str, page: Page, changed: datetime, known: Worth, stamps: Sequence[Stamp]) -> MemoryRecord:
-    """`changed` is when the file was, for times that it does not say."""
-    folder = path.partition("/")[0]
-    kind = _kind(folder, id, str(page.fields.get("kind", "")))
-    status = known.status
-    if folder == QUARANTINE and status != "proposed":
+def of_page(raw: RawMemory, id: str, known: Worth, stamps: Sequence[Stamp]) -> MemoryRecord:
+    """Of a file with one memory, which has this id."""
+    kind, status, stamp, said = raw.kind, known.status, known.stamp, raw.fields.get("said")
+    if id.startswith(("up_", "fp_")):  # wherever it was moved to
+        kind = "profile" if id.startswith("up_") else "fact"
+    if raw.path.startswith(f"{QUARANTINE}/") and status != "proposed":
         status = "quarantined"
-    said = page.fields.get("said")
-    stamp = known.stamp
     cited = stamp is not None and said is not None and stamp.quote == text.digest(said["quote"])
-    created = page.fields.get("created", changed)
+    created = raw.fields.get("created", raw.at)
     return MemoryRecord(
-        id, kind, page.text, created, page.fields.get("updated", created), page.fields.get("event_time", created),  # type: ignore[arg-type]
+        id, kind, raw.text, created, raw.fields.get("updated", created), raw.at,
         stamp.source if stamp else "a file made by hand", stamp.origin if stamp else Origin.HAND, known.trust, status,
-        known.taint, tuple(page.fields.get("derived_from", ())), page.fields.get("supersedes"),
-        tuple(page.fields.get("tags", ())), Said(**said) if cited and said else None,
-        any(each.private for each in stamps[-1:]), str(page.fields.get("key", "")), path, page.head,
+        known.taint, raw.fields.get("derived_from", ()), raw.fields.get("supersedes"), raw.fields.get("tags", ()),
+        Said(**said) if cited and said else None, _private(stamps), raw.fields.get("key", ""), raw.path, raw.head,
+        raw.whole,
     )  # fmt: skip
 
 
-def _kind(folder: str, id: str, said: str) -> str:
-    """The directory says it; in quarantine, and of what never has a file elsewhere, the id."""
-    of_id = _OF_PREFIX.get(id[:2], "") if id[2:3] == "_" else ""
-    if of_id in ("profile", "fact"):
-        return of_id
-    return _KINDS.get(folder) or of_id or (said if said in FOLDERS else "episode")
-
-
-def of_fact(fact: Fact, changed: datetime, known: Worth, stamps: Sequence[Stamp]) -> MemoryRecord:
-    at = fact.updated or changed
+def of_fact(raw: RawMemory, known: Worth, stamps: Sequence[Stamp]) -> MemoryRecord:
     stamp = known.stamp
     return MemoryRecord(
-        f"fact:{fact.key}", "fact", fact.value, at, at, at, stamp.source if stamp else FACTS,
-        stamp.origin if stamp else Origin.HAND, known.trust, known.status, known.taint,
-        private=any(each.private for each in stamps[-1:]), key=fact.key, file=FACTS,
+        raw.id, "fact", raw.text, raw.at, raw.at, raw.at, stamp.source if stamp else raw.path,
+        stamp.origin if stamp else Origin.HAND, known.trust, known.status, known.taint, private=_private(stamps),
+        key=raw.fields["key"], file=raw.path,
     )  # fmt: skip
 
 
-def of_typed_again(fact: Fact, known: Worth, stamps: Sequence[Stamp], marked: Marked) -> Worth:
+def _private(stamps: Sequence[Stamp]) -> bool:
+    return any(each.private for each in stamps[-1:])
+
+
+def of_typed_again(raw: RawMemory, known: Worth, stamps: Sequence[Stamp], marked: Marked) -> Worth:
     """A forgotten fact that stands there has been left by a crash, or somebody typed it again since: then by hand."""
-    if not known.gone or known.stamp is None:
+    if not known.gone or known.stamp is None or raw.at <= datetime.fromisoformat(known.stamp.ts):
         return known
-    again = fact.updated is None or fact.updated > datetime.fromisoformat(known.stamp.ts)
-    return _by_hand(stamps, marked) if again else known
+    return _by_hand(stamps, marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +107,36 @@ class Entry:
     private: bool
 
 
-def of_piece(piece: Piece, day: date, known: Worth, stamps: Sequence[Stamp]) -> Entry | None:
+def of_piece(piece: Piece, noon: datetime, known: Worth, stamps: Sequence[Stamp]) -> Entry | None:
     """None for what nobody is to find."""
-    if known.status == "quarantined" or not piece.text.strip():
+    heading = piece.at is None and _HEADING.fullmatch(piece.text) is not None
+    if known.status == "quarantined" or heading or not piece.text.strip():
         return None
-    private = any(each.private for each in stamps[-1:])
-    return Entry(piece.text, piece.key, piece.at or noon(day), known.trust, known.taint, private)
+    return Entry(piece.text, piece.key, piece.at or noon, known.trust, known.taint, _private(stamps))
 
 
-def noon(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, 12).astimezone()
-
-
-def of_day(day: date, path: str, entries: Sequence[Entry]) -> MemoryRecord:
+def of_day(raw: RawMemory, entries: Sequence[Entry]) -> MemoryRecord:
     """What of a day these entries are."""
-    start = datetime(day.year, day.month, day.day).astimezone()
     shown = (f"### {each.at:%H:%M:%S} — {each.key}\n\n{each.text}" if each.key else each.text for each in entries)
-    latest = max((each.at for each in entries), default=start)
-    hand = TRUST[Origin.HAND]
+    latest = max((each.at for each in entries), default=raw.at)
     return MemoryRecord(
-        f"day:{day.isoformat()}", "day", "\n\n".join(shown), start, latest, start + timedelta(hours=12), path, Origin.HAND,
-        min((each.trust for each in entries), default=hand), "active", min((each.taint for each in entries), default=1.0),
-        private=bool(entries) and all(each.private for each in entries), file=path,
+        raw.id, "day", "\n\n".join(shown), raw.at, latest, raw.at, raw.path, Origin.HAND,
+        min((each.trust for each in entries), default=TRUST[Origin.HAND]), "active",
+        min((each.taint for each in entries), default=1.0),
+        private=bool(entries) and all(each.private for each in entries), file=raw.path,
     )  # fmt: skip
+
+
+def notes(raw: RawMemory, record: MemoryRecord, stamps: Sequence[Stamp]) -> list[str]:
+    """What of a file does not count, or counts for another reason than it says."""
+    found = []
+    if not stamps:
+        found.append("it was made by hand")
+    elif raw.kind != "day" and stamps[-1].sha256 != text.digest(raw.text):
+        found.append("its text was changed by hand; what is known of it stays")
+    for name, value in (("origin", record.origin.value), ("trust", record.trust), ("status", record.status)):
+        if raw.fields.get(name, value) != value:
+            found.append(f"its file says {name}: {raw.fields[name]}, which counts for nothing")
+    if raw.fields.get("said") and record.said is None:
+        found.append("its quote is not the one that the owner was cited with, and counts for nothing")
+    return found

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from clawd.files import plain
 from clawd.memory.record import Status
 from clawd.trust import Origin
 
@@ -71,7 +70,7 @@ class TrustLedger:
         """The stamps from a byte on, each with where the next one begins. What is no stamp is left out. Raises
         OSError."""
         try:
-            file = self.path.open("rb", opener=plain)
+            file = self.path.open("rb")
         except FileNotFoundError:
             return
         with file:

@@ -1,5 +1,5 @@
 """What the trust ledger says of one group, as tables in its index: the stamps of each id, and the marks by which a text
-is known wherever it lies. Derived: made again from the ledger whenever it was replaced, and read on from where it ended.
+is known wherever it lies. Derived: made again from the ledger whenever it was replaced, else read on from where it was.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +27,6 @@ CREATE TABLE marks (
 ) WITHOUT ROWID;
 """
 _TAIL = 64  # bytes before the place that was read to, by which the file is known to be the same
-_MANY = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +66,13 @@ class Standing:
         rows = self._db.execute("SELECT stamp FROM trusted WHERE id = ? ORDER BY seq", (id,))
         return [_read(line) for (line,) in rows]
 
-    def marked(self, digest: str, lines: Iterable[str] = ()) -> Marked:
-        """Of a text as a whole and, for quarantine, of its parts."""
+    def marked(self, digest: str, lines: Callable[[], Iterable[str]]) -> Marked:
+        """Of a text as a whole and, but for its trust, of its parts."""
         if not self._any:
             return Marked()
-        found = {}
-        for mark in {digest, *lines}:
-            if row := self._db.execute("SELECT quarantined, forgotten, trust FROM marks WHERE mark = ?", (mark,)):
-                found[mark] = row.fetchone() or (0, 0, 1.0)
-        return Marked(
-            any(each[0] for each in found.values()), any(each[1] for each in found.values()), found[digest][2]
-        )
+        select = "SELECT quarantined, forgotten, trust FROM marks WHERE mark = ?"
+        found = [self._db.execute(select, (mark,)).fetchone() or (0, 0, 1.0) for mark in (digest, *lines())]
+        return Marked(any(each[0] for each in found), any(each[1] for each in found), found[0][2])
 
 
 def _read(line: str) -> Stamp:
@@ -92,7 +87,7 @@ def is_behind(db: sqlite3.Connection, ledger: TrustLedger) -> bool:
         size = ledger.path.stat().st_size
     except FileNotFoundError:
         size = 0
-    return _place(db)["end"] != size
+    return bool(_place(db)["end"] != size)
 
 
 def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
@@ -129,8 +124,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
     short = stamp.id.startswith(("fact:", "fp_"))
     marks = {*stamp.lines} if short else {stamp.sha256, *stamp.lines}
     if lifts(stamp):
-        gone = {mark for mark in marks if db.execute("DELETE FROM marks WHERE mark = ?", (mark,)).rowcount}
-        return gone
+        return {mark for mark in marks if db.execute("DELETE FROM marks WHERE mark = ?", (mark,)).rowcount}
     column: str | None = None
     value: float = 1
     if stamp.op in ("reject", "quarantine") or stamp.status == "quarantined":
