@@ -40,9 +40,8 @@ def _found(quote: str, text: str) -> str:
         return ""
     known = list(sentences(text))
     for first in range(len(known)):
-        said = ""
         for each in known[first:]:
-            said += _key(text[each.start : each.end])
+            said = _key(text[known[first].start : each.end])
             if not each.citeable or not wanted.startswith(said):
                 break
             if said == wanted:
