@@ -298,12 +298,13 @@ class Rooms:
         )
         self.memories.waits = self.digest.waits
         self.tending = Tending(
+            home,
             ledger,
             clock,
             self.memories,
             zone=lambda group: self.config.for_group(group).timezone,
             engine=self.composer.engine,
-            tell=self.owner.tell,
+            tell=partial(self.owner.tell, level=logging.INFO),
             jobs=self.jobs,
         )
         self.reach = Reach(

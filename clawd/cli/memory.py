@@ -242,7 +242,8 @@ def _became(options: Namespace, made: dict[str, Any]) -> int:
     elif made.get("kind") == "profile" and made["status"] == "active":
         _print(f"{made['id']} is approved: it stands in user_profile.md now")
     else:
-        _print(f"{made['id']} is {made['status']}" + (f", and trusted at {made['trust']:g}" if "trust" in made else ""))
+        trusted = f", and trusted at {made['trust']:g}" if made["status"] == "active" else ""
+        _print(f"{made['id']} is {made['status']}{trusted}")
     return 0
 
 

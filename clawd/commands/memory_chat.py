@@ -94,6 +94,10 @@ class MemoryTalk:
             record = memory.get(id)
             if record.status == "active":
                 return f"{id} holds already."
+            if record.status != "proposed":
+                raise UsageError(
+                    f"{id} is {record.status}; on the command line `clawd memory approve {id}` can have it back"
+                )
             if hash != _hash(record):
                 raise UsageError(f"{id} is not as I showed it to you last, or I did not: say /memory, and look at it.")
             if verdict == "deny":
@@ -181,7 +185,7 @@ class MemoryTalk:
                 raise
             also, done = [], Redacted()
         went = [f"With it went what was made of it alone: {', '.join(also)}."] if also else []
-        return " ".join([f"Forgotten: {id}.", *went, *done.left])
+        return " ".join([f"Forgotten: {id}.", *went, *(f"{each[:1].upper()}{each[1:]}." for each in done.left)])
 
     def _was_forgotten(self, group: str, id: str) -> bool:
         ops = [each.op for _, each in TrustLedger(self._trust).read() if (each.group, each.id) == (group, id)]

@@ -205,7 +205,7 @@ def offline(home: Home) -> dict[str, Operation]:
                 forgotten=Redaction(home, ledger, clock).redact,
             )  # fmt: skip
             kept = memory.MemoryOperations(memories, own.group)
-            tended = tending.TendingOperations(Tending(ledger, clock, memories), own.group)
+            tended = tending.TendingOperations(Tending(home, ledger, clock, memories), own.group)
             try:
                 rooms = (own, speakers, known, kept, tended)
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)

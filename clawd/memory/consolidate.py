@@ -141,7 +141,11 @@ def _corrected(known: Sequence[MemoryRecord], shapes: Shapes, floor: float) -> l
     here = {each.id: each for each in known}
     said = [(here[each.supersedes], each) for each in known if each.supersedes in here]
     found = [(old, new, "says that it takes its place", True) for old, new in said if old is not new]
-    heard = [each for each in known if each.kind != "reflection"]
+    # The newer one is the one that was written later, or of the same second the one that says so.
+    heard = sorted(
+        (each for each in known if each.kind != "reflection"),
+        key=lambda each: (each.created, shapes[_heard(each, floor)].corrects, each.event_time, each.id),
+    )
     often: dict[str, int] = {}
     for first, second, what in contradictions([shapes[_heard(each, floor)] for each in heard]):
         old, new = heard[first], heard[second]

@@ -170,7 +170,7 @@ async def test_search_why_and_forget(world: World) -> None:
         await world.said(f"forget {key}", direct=0)  # what is private is not there where others read along
     assert (await world.said(f"forget {key}")).startswith(f"Forgotten: {key}.")
     assert world.forgotten[:1] == ["The spare key is with Bob."]
-    assert await world.said(f"forget {key}") == f"Forgotten: {key}."  # carried out twice
+    assert (await world.said(f"forget {key}")).startswith(f"Forgotten: {key}.")  # carried out twice
     for words in ("forget ep_0000000000", "why ep_0000000000", "forget everything", "dance"):
         with pytest.raises(ClawdError):
             await world.said(words)

@@ -4,7 +4,7 @@ a model may add to both."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,8 @@ from clawd.clock import rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.schema import MemoryTable
 from clawd.errors import NotFound
-from clawd.ledger import groups, tending
+from clawd.ledger import groups, recalled, tending
+from clawd.ledger.db import Transaction
 from clawd.memory.consolidate import SOURCE
 from clawd.memory.protocol import Voice
 from clawd.memory.record import MemoryRecord
@@ -91,10 +92,22 @@ class Tended:
         self.tending = self.make(engine)
 
     def make(self, engine: str) -> Tending:
+        ground = self.ground
         return Tending(
-            self.ground.ledger, self.ground.clock, self.memories, lambda group: "UTC", lambda group: engine, self.tell,
-            self.ground.jobs,
-        )  # fmt: skip
+            ground.home,
+            ground.ledger,
+            ground.clock,
+            self.memories,
+            lambda group: "UTC",
+            lambda group: engine,
+            self.tell,
+            ground.jobs,
+        )
+
+    async def evening(self) -> None:
+        """It is known that there are memories, and when the next night is."""
+        await self.ground.recorded(await self.ground.accept())
+        await self.ground.until(lambda: self.tending.nights)
 
     async def tell(self, text: str) -> None:
         self.told.append(text)
@@ -107,6 +120,11 @@ class Tended:
             while len(found := await self.all(kind)) != count:
                 await anyio.sleep(0.01)
         return found
+
+    async def holds(self, what: Callable[[Transaction], Any]) -> None:
+        with anyio.fail_after(10):
+            while not await self.ground.ledger.do(what):
+                await anyio.sleep(0.01)
 
     async def put(self, *texts: str, kind: str = "entity", **metadata: Any) -> list[str]:
         def put(memory: Any) -> list[str]:
@@ -127,9 +145,7 @@ async def tended(path: Path, engine: str = "offline") -> AsyncIterator[Tended]:
             (ground.home.root / "s.json").write_text('{"steps": [{"text": "x"}]}')
         found = Tended(ground, play, engine)
         ground.tasks.start_soon(found.tending.run, ground.signals, name="tending")
-        with anyio.fail_after(10):
-            while await ground.ledger.do(lambda tx: tending.of(tx, "main")) is None:
-                await anyio.sleep(0.005)
+        await found.holds(lambda tx: tending.of(tx, "main"))
         yield found
 
 
@@ -159,9 +175,8 @@ async def test_a_turn_that_went_wrong_leaves_a_lesson_and_any_other_none(tmp_pat
         await ground.recorded(await ground.accept(text="No, only the slow ones"))
         second = next(each for each in await world.until(2) if each.id != first.id)
         assert "run the tests" in second.text and "only the slow ones" in second.text
+        await world.holds(lambda tx: (row := tending.of(tx, "main")) and row["reflected"] == 4)
         assert await world.tending.reflect("main") == []
-        row = await ground.ledger.do(lambda tx: tending.of(tx, "main"))
-        assert row is not None and row["reflected"] == 4
         # Of one turn it is asked again, and it is the same memory.
         assert [each.id for each in await world.tending.reflect("main", 2)] == [first.id]
         with pytest.raises(NotFound):
@@ -174,7 +189,7 @@ async def test_a_failed_turn_of_a_member_leaves_a_proposal_that_nobody_is_shown(
         await world.ground.until_state(await world.ground.accept(role=Role.MEMBER, text="release it"), "failed")
         [lesson] = await world.until(1)
         assert (lesson.status, lesson.trust, lesson.taint) == ("proposed", 0.4, 0.4)
-        assert world.waiting == ["main"]
+        assert await world.ground.until(lambda: world.waiting) == ["main"]
         hits, _ = await world.memories.do("main", lambda memory: memory.find("release it", AGENT))
         assert hits == []
 
@@ -185,8 +200,8 @@ async def test_at_night_while_nobody_is_at_work(tmp_path: Path) -> None:
         await world.put("The weekly report goes to all of the team.", "The weekly  report goes to all of the team.")
         past = rfc3339(ground.clock.now() - timedelta(days=90))
         await world.put("We met once.", kind="episode", event_time=past)
-        await ground.recorded(await ground.accept())
-        assert len(await world.all()) == 3  # it is not night yet
+        await world.evening()
+        assert len(await world.all()) == 3
         play.gate = anyio.Event()
         live = await ground.accept(text="a long one", session="a")
         await ground.until_state(live, "claimed")
@@ -230,7 +245,7 @@ async def test_a_model_says_by_ids_what_is_the_same_and_puts_a_lesson_better(tmp
             "supersede": [{"old": ids[4], "new": ids[5]}],
         }
         play.answers["reflect"] = {"lesson": "Use python3 -m pytest.", "applies_to": "running tests"}
-        await ground.recorded(await ground.accept())
+        await world.evening()
         ground.clock.ahead += 86400
         await ground.recorded(await ground.accept())
         kept = {each.id for each in await world.until(8)}
@@ -244,7 +259,7 @@ async def test_a_model_says_by_ids_what_is_the_same_and_puts_a_lesson_better(tmp
         [lesson] = await world.all("reflection")
         assert lesson.text == "When asked “run the tests”: Use python3 -m pytest. For: running tests."
         assert (lesson.status, lesson.trust) == ("active", 0.7)
-        assert await ground.ledger.do(lambda tx: tending.untaken(tx, "main")) == []
+        await world.holds(lambda tx: not tending.untaken(tx, "main"))
         assert len(play.prompts) == 2
 
 
@@ -256,12 +271,7 @@ async def test_what_a_job_answered_before_a_crash_is_carried_out_by_the_next_dae
         world.play.answers["consolidate"] = {"merge": [], "supersede": []}
         world.play.answers["reflect"] = world.play.answers["consolidate"]
 
-        def committed(tx: Any) -> bool:
-            return tx.one("SELECT 1 FROM job WHERE taken = 1") is not None
-
-        with anyio.fail_after(10):
-            while not await world.ground.ledger.do(committed):
-                await anyio.sleep(0.01)
+        await world.holds(lambda tx: tx.one("SELECT 1 FROM job WHERE taken = 1"))
         await world.ground.ledger.do(lambda tx: tx.execute("UPDATE job SET taken = 0, answer = ?", answer))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(world.make("messages").run, world.ground.signals)
@@ -275,6 +285,18 @@ async def test_what_was_over_before_anybody_looked_leaves_no_lesson(tmp_path: Pa
         await ground.recorded(await ground.accept(text="hello"), await ground.accept(text="no, hello"))
         await ground.ledger.do(lambda tx: tending.begin(tx, ["main"]))
         memories = Memories(ground.home, ground.ledger, ground.clock, lambda group: MemoryTable())
-        tended = Tending(ground.ledger, ground.clock, memories)
+        tended = Tending(ground.home, ground.ledger, ground.clock, memories)
         assert await tended.reflect("main") == []
         assert [each.turn for each in await tended.reflect("main", 2)] == [1]
+
+
+async def test_what_was_forgotten_since_a_model_was_asked_does_not_come_back_in_a_lesson(tmp_path: Path) -> None:
+    async with tended(tmp_path, "messages") as world:
+        ground, play = world.ground, world.play
+        play.answers["reflect"] = {"lesson": "Say 4711 at the gate.", "applies_to": "gates"}
+        await ground.ledger.do(lambda tx: recalled.set_forgot(tx, "main", "2999-01-01T00:00:00.000+00:00"))
+        play.turns.append((used("open", "[exit code 2]"), Final("no")))
+        await ground.recorded(await ground.accept(text="open the gate"))
+        await world.holds(lambda tx: tx.one("SELECT 1 FROM job WHERE taken = 1"))
+        [lesson] = await world.all("reflection")
+        assert "4711" not in lesson.text and "open the gate" in lesson.text
