@@ -40,9 +40,9 @@ def admitted(
     lineage = list(lineage)
     taint = min([voice.taint, most, *(each.taint for each in lineage)])
     trust = min([TRUST[voice.origin], voice.taint, most, *(each.trust for each in lineage)])
-    shown = TRUST[Origin.OWNER] if cited else trust
-    # A quote proves that the owner said something, and not that it is about what it would take the place of.
-    weight = shown if trust >= CLEAN else trust
+    # A quote proves that the owner said something, not that it is about a key, or what it would take the place of.
+    shown = TRUST[Origin.OWNER] if cited and kind != "fact" else trust
+    weight = TRUST[Origin.OWNER] if cited and trust >= CLEAN else trust
     owner = by_owner(voice)
     if kind == "profile":
         return Admission(trust, taint, "proposed", "what is always in the prompt the owner says yes to")
@@ -52,7 +52,7 @@ def admitted(
         return Admission(trust, taint, "proposed", f"a lesson that is trusted at {trust:g} waits for the owner's yes")
     if replaced is not None and weight < seen_trust(replaced):
         why = f"it contradicts {replaced.id}, which is trusted at {seen_trust(replaced):g}: the owner decides"
-        return Admission(trust, taint, "active" if cited else "proposed", why, replaces=False)
+        return Admission(trust, taint, "active" if shown > trust else "proposed", why, replaces=False)
     if shown < floor:
         return Admission(trust, taint, "proposed", f"it is trusted at {shown:g}, so it waits for the owner's yes")
     return Admission(trust, taint, "active")

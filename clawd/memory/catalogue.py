@@ -7,23 +7,22 @@ file came to have its id. Any process may look; nothing here writes a memory.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from clawd.errors import UnsafePath
 from clawd.files import DEEPEST, directory_beneath
-from clawd.memory import documents, judgement, keyed, standing, text, tree
-from clawd.memory.judgement import Entry, Worth
+from clawd.memory import judgement, keyed, rows, standing, text, tree
+from clawd.memory.judgement import Worth
 from clawd.memory.provenance import Stamp, TrustLedger
-from clawd.memory.record import ID, MemoryRecord
-from clawd.memory.standing import Marked, News, Standing
+from clawd.memory.record import ID
+from clawd.memory.rows import Held, Loaded
+from clawd.memory.standing import Marked, Standing
 from clawd.memory.tree import RawMemory
 from clawd.memory.tree import Stamp as Stat
 from clawd.search.document import Document
@@ -34,63 +33,6 @@ _SETTLED_NS = 50_000_000  # what was changed so lately may be changed again with
 _BATCH = 2000  # files that are held in memory at once
 _MANY = 100  # files from which on tables are read at once
 
-_TABLES = (
-    standing.TABLES
-    + """
-CREATE TABLE files (n INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, sig TEXT NOT NULL, claim TEXT NOT NULL,
-                    sha TEXT NOT NULL, problem TEXT NOT NULL);
-CREATE INDEX files_claim ON files (claim) WHERE claim <> '';
-CREATE INDEX files_sha ON files (sha);
-CREATE INDEX files_problem ON files (problem) WHERE problem <> '';
-CREATE TABLE held (id TEXT PRIMARY KEY, path TEXT NOT NULL, status TEXT NOT NULL, seal TEXT NOT NULL) WITHOUT ROWID;
-CREATE INDEX held_path ON held (path);
-CREATE INDEX held_status ON held (status);
-CREATE TABLE traces (trace TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (trace, n)) WITHOUT ROWID;
-CREATE INDEX traces_file ON traces (n);
-"""
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A file as it was read. `sig` is its `stat`, "" while that may not tell another change. `claim` is the id that it
-    says its one memory has, `sha` what that is known by, `traces` what else it can be found by."""
-
-    path: str
-    sig: str
-    stat: str
-    memories: Sequence[RawMemory]
-    claim: str
-    sha: str
-    traces: Sequence[str]
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A memory that a file has, whose stat was this; the entries of a day; and `gone`, which is no memory any more and
-    still lies there."""
-
-    record: MemoryRecord
-    raw: RawMemory
-    stat: str
-    entries: Sequence[Entry] = ()
-    gone: bool = False
-
-    def shared(self) -> MemoryRecord | None:
-        """What others than the owner may see of it."""
-        if self.raw.kind != "day":
-            return None if self.record.private else self.record
-        open = [each for each in self.entries if not each.private]
-        return judgement.of_day(self.raw, open) if open or not self.entries else None
-
-    def documents(self, floor: float) -> list[Document]:
-        if self.gone:
-            return []
-        if self.record.kind == "day":
-            return list(documents.of_entries(self.record.id, self.entries))
-        return list(documents.of_record(self.record, self.raw.title, floor))
-
 
 class Catalogue:
     """Calls block, one at a time. Raises StorageError."""
@@ -98,14 +40,14 @@ class Catalogue:
     def __init__(self, root: Path, index: Path, group: str, ledger: TrustLedger, floor: float,
                  embedder: Embedder | None) -> None:  # fmt: skip
         self.root, self._group, self._ledger, self._floor = root, group, ledger, floor
-        self.index = Index(index, embedder, _TABLES)
+        self.index = Index(index, embedder, rows.TABLES)
         self._directories: dict[str, int] = {}  # when each was changed last; 0 while that does not tell
 
     # ── looking ──
 
     def look(self, paths: Iterable[str] | None = None) -> list[str]:
         """Bring the index to what the files say: all of them, or these. Gives what was amiss."""
-        built = self.index.read(_is_built)
+        built = self.index.read(rows.is_built)
         notes = [f"rebuilt: {self.index.amiss}"] if self.index.amiss else []
         if not built:
             self._build()
@@ -113,11 +55,11 @@ class Catalogue:
             self._scan()
         else:
             self._take([path for path in dict.fromkeys(paths) if tree.holds(path)])
-        return notes + [problem for (problem,) in self.index.read(_problems)]
+        return notes + [problem for (problem,) in self.index.read(rows.problems)]
 
     def freshen(self) -> None:
         """The same for what is seen at once: files that came or went, the facts, the ledger."""
-        if not self._directories or not self.index.read(_is_built):
+        if not self._directories or not self.index.read(rows.is_built):
             self.look()
             return
         if moved := [folder for folder, seen in self._directories.items() if _moved(self.root, folder) != seen]:
@@ -181,13 +123,13 @@ class Catalogue:
 
         def fill(db: sqlite3.Connection) -> None:
             for each in loaded.values():
-                _file(db, each)
-            fresh, doubled = Standing(db, self._group, many=True), _doubled(db)
+                rows.keep(db, each)
+            fresh, doubled = Standing(db, self._group, many=True), rows.doubled(db)
             made: list[Document] = []
             for (path,) in db.execute("SELECT path FROM files ORDER BY path").fetchall():
                 known = loaded.pop(path, None) or self.load(path)
                 for held in self._judged(db, fresh, known, doubled) if known else ():
-                    made += _hold(db, path, held, self._floor)[1]
+                    made += rows.hold(db, path, held, self._floor)[1]
             self.index.replace_in(db, made)
             db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
 
@@ -223,13 +165,15 @@ class Catalogue:
         claims = {claim for path in batch for (claim,) in db.execute("SELECT claim FROM files WHERE path = ?", (path,))}
         claims |= {each.claim for each in batch.values() if each is not None}
         for path, loaded in batch.items():
-            _lost(db, path) if loaded is None else _file(db, loaded)
+            rows.lose(db, path) if loaded is None else rows.keep(db, loaded)
         affected = dict(batch)
-        for path in _concerned(db, news, claims - {""}):
+        for path in rows.concerned(db, news, claims - {""}):
             if path not in affected:
                 affected[path] = self.load(path)
         fresh = Standing(db, self._group, many=len(affected) > _MANY)
-        doubled = _doubled(db, None if len(affected) > _MANY else [each.claim for each in affected.values() if each])
+        doubled = rows.doubled(
+            db, None if len(affected) > _MANY else [each.claim for each in affected.values() if each]
+        )
         owners = {
             path: {id for (id,) in db.execute("SELECT id FROM held WHERE path = ?", (path,))} for path in affected
         }
@@ -239,7 +183,7 @@ class Catalogue:
         for path, loaded in affected.items():
             for held in self._judged(db, fresh, loaded, doubled) if loaded is not None else ():
                 kept.add(held.record.id)
-                changed, new = _hold(db, path, held, self._floor)
+                changed, new = rows.hold(db, path, held, self._floor)
                 made += new
                 if changed and not new:
                     removed.add(held.record.id)
@@ -287,7 +231,7 @@ class Catalogue:
 
     def derived(self, id: str) -> list[Held]:
         """The memories that say they come from this one."""
-        paths = self.index.read(lambda db: _traced(db, _from(id)))
+        paths = self.index.read(lambda db: rows.traced(db, rows.from_id(id)))
         return [
             each for path in paths for each in self.of_file(path) if id in each.record.derived_from and not each.gone
         ]
@@ -299,7 +243,7 @@ class Catalogue:
 
     def logged(self, key: str) -> list[str]:
         """What the days' logs have of a key."""
-        paths = self.index.read(lambda db: _traced(db, _of_key(key)))
+        paths = self.index.read(lambda db: rows.traced(db, rows.of_key(key)))
         return [
             each.text for path in paths for held in self.of_file(path) for each in held.raw.pieces if each.key == key
         ]
@@ -309,7 +253,7 @@ class Catalogue:
         if loaded is None:
             return []
         return self.index.read(
-            lambda db: self._judged(db, Standing(db, self._group), loaded, _doubled(db, [loaded.claim]))
+            lambda db: self._judged(db, Standing(db, self._group), loaded, rows.doubled(db, [loaded.claim]))
         )
 
     def _judged(self, db: sqlite3.Connection, fresh: Standing, loaded: Loaded, doubled: frozenset[str]) -> list[Held]:
@@ -325,7 +269,7 @@ class Catalogue:
                 if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
                     entries.append(entry)
             return Held(judgement.of_day(raw, entries), raw, stat, entries)
-        id = raw.id if raw.id not in doubled or _owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
+        id = raw.id if raw.id not in doubled or rows.owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
         stamps = fresh.of(id)
         known, marked = _worth(fresh, raw.text, stamps)
         if raw.path == keyed.FACTS and raw.kind == "fact":
@@ -351,10 +295,10 @@ def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
                 traces += [
                     text.digest(piece.text),
                     *text.lines(piece.text),
-                    *([_of_key(piece.key)] if piece.key else ()),
+                    *([rows.of_key(piece.key)] if piece.key else ()),
                 ]
         else:
-            traces += [*text.lines(raw.text), *map(_from, raw.fields.get("derived_from", ()))]
+            traces += [*text.lines(raw.text), *map(rows.from_id, raw.fields.get("derived_from", ()))]
     alone = looked.memories[0] if len(looked.memories) == 1 and looked.memories[0].kind != "day" else None
     claim = alone.id if alone is not None and ID.fullmatch(alone.id) else ""
     if alone is None:
@@ -412,97 +356,3 @@ def _listed(root: Path, folder: str) -> tuple[dict[str, str], list[str]]:
     finally:
         os.close(at)
     return files, below
-
-
-# ── the tables ──
-
-
-def _is_built(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM kept WHERE name = 'built'").fetchone() is not None
-
-
-def _problems(db: sqlite3.Connection) -> list[tuple[str]]:
-    return db.execute("SELECT problem FROM files WHERE problem <> '' ORDER BY path").fetchall()
-
-
-def _file(db: sqlite3.Connection, loaded: Loaded) -> None:
-    (n,) = db.execute(
-        "INSERT INTO files (path, sig, claim, sha, problem) VALUES (?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
-        " SET sig = excluded.sig, claim = excluded.claim, sha = excluded.sha, problem = excluded.problem RETURNING n",
-        (loaded.path, loaded.sig, loaded.claim, loaded.sha, loaded.problem),
-    ).fetchone()
-    db.execute("DELETE FROM traces WHERE n = ?", (n,))
-    db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", ((each, n) for each in loaded.traces))
-
-
-def _from(id: str) -> str:
-    return f"from {id}"
-
-
-def _of_key(key: str) -> str:
-    return f"key {key}"
-
-
-def _lost(db: sqlite3.Connection, path: str) -> None:
-    db.execute("DELETE FROM traces WHERE n = (SELECT n FROM files WHERE path = ?)", (path,))
-    db.execute("DELETE FROM files WHERE path = ?", (path,))
-
-
-def _concerned(db: sqlite3.Connection, news: News, claims: Iterable[str]) -> set[str]:
-    """The files that something new was said of."""
-    if news.anew:
-        return {path for (path,) in db.execute("SELECT path FROM files")}
-    found = set[str]()
-    for claim in {*news.ids, *claims}:
-        found |= {path for (path,) in db.execute("SELECT path FROM files WHERE claim = ?", (claim,))}
-        found |= {path for (path,) in db.execute("SELECT path FROM held WHERE id = ?", (claim,))}
-        if claim.startswith("file:"):
-            found |= {path for (path,) in db.execute("SELECT path FROM files WHERE path = ?", (claim[5:],))}
-    keys = {_of_key(id[5:]) for id in news.ids if id.startswith("fact:")}
-    if keys:
-        found.add(keyed.FACTS)
-    for mark in news.marks | keys:
-        found |= {path for (path,) in db.execute("SELECT path FROM files WHERE sha = ?", (mark,))}
-        found |= set(_traced(db, mark))
-    return found
-
-
-def _traced(db: sqlite3.Connection, trace: str) -> list[str]:
-    rows = db.execute("SELECT path FROM traces JOIN files USING (n) WHERE trace = ?", (trace,))
-    return [path for (path,) in rows]
-
-
-def _doubled(db: sqlite3.Connection, claims: Iterable[str] | None = None) -> frozenset[str]:
-    """The ids that more than one file says it has: all, or of these."""
-    if claims is None:
-        rows = db.execute("SELECT claim FROM files WHERE claim <> '' GROUP BY claim HAVING count(*) > 1")
-        return frozenset(claim for (claim,) in rows)
-    count = "SELECT count(*) FROM files WHERE claim = ? AND claim <> ''"
-    return frozenset(claim for claim in claims if db.execute(count, (claim,)).fetchone()[0] > 1)
-
-
-def _owner(db: sqlite3.Connection, fresh: Standing, id: str) -> str:
-    """Which of the files that say this id has it: one with a text that was stamped, the last one before others; else
-    the one that had it before."""
-    stamps = fresh.of(id)
-    shas = {stamp.sha256: n for n, stamp in enumerate(stamps)}
-    row = db.execute("SELECT path FROM held WHERE id = ?", (id,)).fetchone()
-    files = db.execute("SELECT path, sha FROM files WHERE claim = ?", (id,)).fetchall()
-    best: str = min(files, key=lambda each: (-shas.get(each[1], -1), row is None or each[0] != row[0], each[0]))[0]
-    return best
-
-
-def _hold(db: sqlite3.Connection, path: str, held: Held, floor: float) -> tuple[bool, list[Document]]:
-    """Whether it is another one than the index has, and its documents then."""
-    new = held.documents(floor)
-    seal = hashlib.sha256(repr(new).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    status = "gone" if held.gone else held.record.status
-    row = db.execute("SELECT path, status, seal FROM held WHERE id = ?", (held.record.id,)).fetchone()
-    if row == (path, status, seal):
-        return False, []
-    db.execute(
-        "INSERT INTO held VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
-        " SET path = excluded.path, status = excluded.status, seal = excluded.seal",
-        (held.record.id, path, status, seal),
-    )
-    return row is None or row[2] != seal, new if row is None or row[2] != seal else []

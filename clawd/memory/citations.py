@@ -35,7 +35,7 @@ def checked(said: Mapping[str, Any], heard: Sequence[Heard]) -> Said:
 
 def _found(quote: str, text: str) -> str:
     """What stands in the text as whole sentences and says this; "" where nothing does."""
-    wanted = _key(quote)
+    wanted = _key(quote).rstrip(_ENDS)
     if not wanted or len(text) > LONGEST:
         return ""
     known = list(sentences(text))
@@ -43,15 +43,15 @@ def _found(quote: str, text: str) -> str:
         said = ""
         for each in known[first:]:
             said += _key(text[each.start : each.end])
-            if not each.citeable or not wanted.startswith(said):
+            if not each.citeable or not wanted.startswith(said.rstrip(_ENDS)):
                 break
-            if said == wanted:
+            if said.rstrip(_ENDS) == wanted:
                 return text[known[first].start : each.end].strip()
     return ""
 
 
 def _key(text: str) -> str:
-    return normal(text).replace(" ", "").rstrip(".!?。！？")
+    return normal(text).replace(" ", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Sentence:
     citeable: bool
 
 
-_WIDE_ENDS = "。！？｡।॥؟۔።"
+_ENDS = ".!?。！？"
+_NARROW_ENDS, _WIDE_ENDS = ".!?．", "。！？｡।॥؟۔።"
 _CLOSERS = "\"'”’»›)]}）」』*_~"
 _PAIRS = {"“": "”", "„": "“”", "«": "»", "‹": "›", "(": ")", "[": "]", "{": "}", "（": "）", "「": "」", "『": "』"}
 _QUOTES = frozenset("“„«‹「『\"'")
@@ -123,7 +124,7 @@ def _ends(text: str, covered: bytearray) -> Iterator[int]:
     at = 0
     while at < len(text):
         each, at = text[at], at + 1
-        if covered[at - 1]:
+        if covered[at - 1] and each != "\n":
             continue
         if open and each in open[-1]:
             open.pop()
@@ -137,10 +138,10 @@ def _ends(text: str, covered: bytearray) -> Iterator[int]:
                 yield blank
                 at = blank
             continue
-        if each not in ".!?" and each not in _WIDE_ENDS:
+        if each not in _NARROW_ENDS and each not in _WIDE_ENDS:
             continue
         stop = at
-        while stop < len(text) and text[stop] in ".!?…" + _WIDE_ENDS + _CLOSERS and not covered[stop]:
+        while stop < len(text) and text[stop] in _NARROW_ENDS + "…" + _WIDE_ENDS + _CLOSERS and not covered[stop]:
             if open and text[stop] in open[-1]:
                 open.pop()
             elif text[stop] in '"':
@@ -163,7 +164,7 @@ def _ended(text: str, begin: int, marks: str, stop: int) -> bool:
     following = after.lstrip()
     if following[:1].islower() or _ITEM.match(after.lstrip("\n")) or following.startswith(_GOES_ON):
         return False
-    if marks == ".":
+    if marks in (".", "．"):
         token = _TOKEN.search(text[:begin])
         word = normal(token[0]) if token else ""
         return not (len(word) < 2 or "." in word or word in _SHORT or (word.isdigit() and len(word) < 3))

@@ -15,24 +15,21 @@ _PIECE = 2000  # UTF-16 units of each where it is longer
 
 
 def of_record(record: MemoryRecord, title: str, floor: float) -> Iterator[Document]:
-    """What nobody is to find has none. Of a citation in a lesser turn the quote is one, the rest are as far below the
-    floor as they are."""
+    """What nobody is to find has none. Where of a citation the quote alone is shown, it is one by itself, whatever the
+    rest waits for: those are the owner's words."""
     if record.status not in ("active", "proposed"):
         return
-    shown, trust, taint = admission.shown(record, floor)
-    texts = [(shown, trust, taint)]
-    if shown is not record.text:
-        texts.append((record.text, record.trust, record.taint))
+    at, shown, piece = record.event_time.timestamp(), not record.private, 0
+    quote, trust, taint = admission.shown(record, floor)
+    if quote is not record.text:
+        yield Document(record.id, record.kind, quote, at, trust, taint, "active", shown)
+        piece = 1
     title = " ".join(filter(None, (title, *record.tags)))
-    thread = record.source.rpartition("#")[0] if record.kind == "episode" and record.status == "active" else ""
-    piece = 0
-    for text, trust, taint in texts:
-        for part in pieces(text):
-            yield Document(
-                record.id, record.kind, part, record.event_time.timestamp(), trust, taint, record.status,
-                not record.private, thread if trust >= floor else "", piece, title,
-            )  # fmt: skip
-            piece += 1
+    beside = record.kind == "episode" and record.status == "active" and record.trust >= floor
+    thread = record.source.rpartition("#")[0] if beside else ""
+    for piece, part in enumerate(pieces(record.text), piece):  # noqa: B020
+        yield Document(record.id, record.kind, part, at, record.trust, record.taint, record.status, shown, thread,
+                       piece, title)  # fmt: skip
 
 
 def of_entries(id: str, entries: Iterable[Entry]) -> Iterator[Document]:

@@ -53,8 +53,6 @@ def offered(content: str, kind: str, metadata: Mapping[str, Any], voice: Voice) 
         _ids(given.get("derived_from", ())), supersedes, _key(given.get("key"), kind, voice),
         citations.checked(given["said"], voice.heard) if "said" in given else None,
     )  # fmt: skip
-    if kind == "fact" and offer.said is not None:
-        raise UsageError("a fact has no place for a quote: keep what was said as an episode or an entity")
     if kind == "fact" and supersedes not in (None, f"fact:{offer.key}"):
         raise UsageError("a fact takes the place of what its key had, and of nothing else")
     if kind != "fact" and supersedes is not None and supersedes.startswith(("fact:", "day:")):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,22 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from clawd import faults
-from clawd.clock import Clock
 from clawd.errors import NotFound, Refused, StorageError, UsageError
-from clawd.memory import admission, judgement, keyed, text
-from clawd.memory.catalogue import Catalogue, Held
+from clawd.memory import admission, keyed, text
 from clawd.memory.forgetting import Plan, planned
 from clawd.memory.offer import Offer, offered
 from clawd.memory.pen import Changed, Pen
-from clawd.memory.protocol import MemoryHit, Voice
-from clawd.memory.provenance import Op, Stamp, TrustLedger
+from clawd.memory.protocol import Voice
+from clawd.memory.provenance import Op, Stamp
+from clawd.memory.reading import OWNER, ReadMemory
 from clawd.memory.record import PREFIXES, QUARANTINE, MemoryRecord, Status
+from clawd.memory.rows import Held
 from clawd.memory.standing import Marked, Standing
-from clawd.search import embedders
-from clawd.search.document import Where
-from clawd.trust import Origin
 
-OWNER = Voice()
+__all__ = ["OWNER", "GroupMemory", "Written"]
 _TRIES = 5
 
 
@@ -47,116 +43,12 @@ class Written:
     conflicts: str | None = None
 
 
-class GroupMemory:
+class GroupMemory(ReadMemory):
     """`root` is the group's `memory/`, `state` the home's."""
-
-    def __init__(
-        self, root: Path, state: Path, group: str, clock: Clock, *, backend: str = "file", floor: float = 0.5
-    ) -> None:
-        self.root, self.group, self.backend, self.floor = root, group, backend, floor
-        self._clock, self._ledger = clock, TrustLedger(state / "trust.jsonl")
-        self._file = state / "index" / f"{group}.db"
-        self._lock = threading.RLock()
-        self._opened: Catalogue | None = None
-
-    @property
-    def _catalogue(self) -> Catalogue:
-        if self._opened is None:
-            embedder = embedders.embedder() if self.backend != "file" else None
-            self._opened = Catalogue(self.root, self._file, self.group, self._ledger, self.floor, embedder)
-        return self._opened
 
     @property
     def _pen(self) -> Pen:
         return Pen(self.root, self.group, self._clock, self._ledger, self._catalogue)
-
-    # ── looking ──
-
-    def look(self, paths: Sequence[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives what was amiss, like
-        "rebuilt: it was missing", and sentences on files that cannot be read."""
-        with self._lock:
-            return self._catalogue.look(paths)
-
-    def reindex(self) -> int:
-        """From nothing; gives how many documents there are."""
-        with self._lock:
-            return self._catalogue.reindex()
-
-    def get(self, id: str, voice: Voice = OWNER) -> MemoryRecord:
-        """Raises NotFound, also for what this voice may not see; Refused for what only the owner may."""
-        with self._lock:
-            self._catalogue.freshen()
-            record = self._seen(self._catalogue.one(id), voice)
-        if record is None:
-            raise NotFound(f"there is no memory {id!a}", hint="clawd memory list")
-        if record.status == "quarantined" and voice.origin is not Origin.OWNER:
-            raise Refused(f"{id} is quarantined: only the owner reads or changes it")
-        return record
-
-    def every(self, *, kind: str | None = None, statuses: frozenset[str] = frozenset({"active"})) -> list[MemoryRecord]:
-        """All records, the newest last; facts and days too."""
-        with self._lock:
-            self._catalogue.look()
-            held = (each.record for each in self._catalogue.all(statuses) if not each.gone)
-            found = [each for each in held if each.status in statuses and kind in (None, each.kind)]
-        return sorted(found, key=lambda each: (each.event_time, each.id))
-
-    def pending(self) -> list[MemoryRecord]:
-        """What waits for the owner's word, the oldest first."""
-        with self._lock:
-            self._catalogue.freshen()
-            found = [each.record for each in self._catalogue.all(frozenset({"proposed"}))]
-        return sorted((each for each in found if each.status == "proposed"), key=lambda each: (each.created, each.id))
-
-    def find(self, query: str, voice: Voice, *, k: int = 10, kinds: frozenset[str] = frozenset(),
-             since: float | None = None, until: float | None = None, untrusted: bool = False,
-             lowering: bool = True) -> tuple[list[MemoryHit], list[str]]:  # fmt: skip
-        """The hits and the lanes. Without `lowering` nothing is found that would lower the voice's taint."""
-        where = Where(
-            kinds, frozenset({"active", "proposed"} if untrusted else {"active"}), 0.0 if untrusted else self.floor,
-            0.0 if lowering else voice.taint, not voice.others, since, until,
-        )  # fmt: skip
-        now = self._clock.now().timestamp()
-        with self._lock:
-            self._catalogue.freshen()
-            for _ in range(_TRIES):
-                index = self._catalogue.index
-                found = index.search(query, k, where, method=self.backend, now=now)  # type: ignore[arg-type]
-                held, changed = self._catalogue.some(hit.document.id for hit in found.hits)
-                if not changed:
-                    break
-        hits = dict[str, MemoryHit]()  # a fact stands in a day's log, too
-        for hit in found.hits:
-            document = hit.document
-            if (record := self._seen(held.get(document.id), voice)) is not None:
-                hits.setdefault(document.text, MemoryHit(record, document.text, hit.score, document.trust, hit.parts))
-        return list(hits.values()), found.lanes
-
-    def why(self, id: str) -> dict[str, Any]:
-        """{id, source, origin, trust, status, lineage[], history[{ts, op, trust, status, turn}], notes[]}; notes say
-        what of the file does not count, and why."""
-        with self._lock:
-            record = self.get(id)
-            stamps = self._catalogue.index.read(lambda db: Standing(db, self.group).of(id))
-            held = self._catalogue.one(id)
-        return {
-            "id": id,
-            "source": record.source,
-            "origin": record.origin.value,
-            "trust": record.trust,
-            "status": record.status,
-            "lineage": list(record.derived_from),
-            "history": [{name: getattr(each, name) for name in ("ts", "op", "trust", "status", "turn")}
-                        for each in stamps],
-            "notes": judgement.notes(held.raw, record, stamps) if held is not None else [],
-        }  # fmt: skip
-
-    def _seen(self, held: Held | None, voice: Voice) -> MemoryRecord | None:
-        """What this voice sees of it."""
-        if held is None or held.gone:
-            return None
-        return held.shared() if voice.others else held.record
 
     # ── writing ──
 
@@ -199,7 +91,7 @@ class GroupMemory:
         hidden = old is not None and old.private and voice.others
         verdict = self._verdict(offer, voice, lineage, old, wait or hidden)
         if verdict.status == "active":
-            record = replace(self._record(fact, offer, voice, lineage, verdict), file=keyed.FACTS)
+            record = replace(self._record(fact, offer, voice, lineage, verdict), file=keyed.FACTS, said=None)
             op: Op = "write" if old is None else "update"
             self._pen.set_fact(record, op, voice.turn, known=self._lifts(record.text, voice))
             return Written(fact, "active", record.trust)
@@ -447,12 +339,6 @@ class GroupMemory:
             if len(found) > 1 or found[0].startswith("day:"):
                 raise UsageError(f"{path} has more than one memory", hint="clawd memory approve fact:KEY")
             return self.approve(found[0])
-
-    def close(self) -> None:
-        with self._lock:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
 
     # ── what is known ──
 

@@ -78,22 +78,21 @@ _MARKUP = re.compile(r"<(?=[a-z/!?@#])", re.IGNORECASE)
 _IMAGE = re.compile(r"(?<!!)!+\[")
 _LINK = re.compile(r"\](?=[(:])")  # [a](b), [a]: b
 _SCHEME = re.compile(
-    r"\b(https?|ftps?|wss?|javascript|vbscript|file(?=\s*[:：]\s*/)|data(?=\s*[:：]\s*(?:[\w.+-]+/|[,;]))"
+    r"(?<![a-zA-Z0-9])(https?|ftps?|wss?|javascript|vbscript|file(?=\s*[:：]\s*/)|data(?=\s*[:：]\s*(?:[\w.+-]+/|[,;]))"
     r"|(?:mailto|tel|sms|blob|about)(?=[:：]\S))\s*[:：]",
     re.IGNORECASE,
 )
 _AUTHORITY = re.compile(r"[:：](?=[/\\]{2})")
-_HOST = re.compile(r"(?<![/\\\w.\]])[/\\]{2}(?=[\w\[])")  # //host: of whatever scheme the page has
+_HOST = re.compile(r"(?<![/\\\w.\]])[/\\]{2}(?=[\w\[!])")  # //host: of whatever scheme the page has
 _DOTTED = re.compile(r"(?<=\w)\.(?=[a-z]{2,24}(?::\d+)?[/?#])", re.IGNORECASE)
-_WWW = re.compile(r"\b(www)\.", re.IGNORECASE)
+_WWW = re.compile(r"(www)\.", re.IGNORECASE)
 _IMPORT = re.compile(r"(?<!\w)@(?=[\w./~\\])")
 
 
 def defanged(text: str) -> str:
     """The same words, in which nothing can be followed, loaded or imported by whoever shows them. Doing it twice
     changes nothing more."""
-    text = _MARKUP.sub("&lt;", unhidden(text))
-    text = _LINK.sub("] ", _IMAGE.sub("[image: ", text))
-    text = _SCHEME.sub(lambda match: f"{match[1][0]}xx{match[1][3:]}[:]", text)
+    text = _SCHEME.sub(lambda match: f"{match[1][0]}xx{match[1][3:]}[:]", _MARKUP.sub("&lt;", unhidden(text)))
     text = _HOST.sub("[//]", _AUTHORITY.sub("[:]", text))
-    return _IMPORT.sub("[@]", _DOTTED.sub("[.]", _WWW.sub(r"\1[.]", text)))
+    text = _IMPORT.sub("[@]", _DOTTED.sub("[.]", _WWW.sub(r"\1[.]", text)))
+    return _LINK.sub("] ", _IMAGE.sub("[image: ", text))
