@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import channels, gateway, idle, schedules, sessions, startup, thinking, turn
+from benchmarks import channels, gateway, idle, memory, schedules, sessions, startup, thinking, turn
 
 ALL = {
     "version": startup.version,
@@ -20,6 +20,7 @@ ALL = {
     "gateway": gateway.gateway,
     "schedules": schedules.schedules,
     "channels": channels.channels,
+    "memory": memory.memory,
 }
 
 

@@ -25,10 +25,12 @@ _MINILM_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2
 
 
 class Embedder(Protocol):
-    """Vectors of length 1 and `dimensions` numbers. `name` is kept with them: those of another one are worthless."""
+    """Vectors of length 1 and `dimensions` numbers. `name` is kept with them: those of another one are worthless.
+    `batch` texts are best made at once."""
 
     name: str
     dimensions: int
+    batch: int
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A row for each text; of zeros where there is nothing in it."""
@@ -40,6 +42,7 @@ class WordLlama:
 
     name = "wordllama"
     dimensions = 256
+    batch = 512
 
     def __init__(self) -> None:
         from safetensors.numpy import load_file
@@ -47,7 +50,7 @@ class WordLlama:
         package = _package("wordllama")
         self._tokenizer = _tokenizer(package / "tokenizers" / "l2_supercat_tokenizer_config.json")
         weights = load_file(package / "weights" / "l2_supercat_256.safetensors")
-        self._weights = next(iter(weights.values()))
+        self._weights = next(iter(weights.values())).astype("float32")
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         import numpy as np
@@ -56,7 +59,7 @@ class WordLlama:
         out = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, each in zip(out, encoded, strict=True):
             if each.ids:
-                np.mean(self._weights[each.ids], axis=0, dtype=np.float32, out=row)
+                self._weights.take(each.ids, axis=0).mean(axis=0, out=row)
         return _unit(out)
 
 
@@ -66,6 +69,7 @@ class MiniLm:
 
     name = "minilm"
     dimensions = 384
+    batch = 16
 
     def __init__(self) -> None:
         import onnxruntime
@@ -85,9 +89,9 @@ class MiniLm:
         import numpy as np
 
         out = np.zeros((len(texts), self.dimensions), dtype=np.float32)
-        order = sorted(range(len(texts)), key=lambda n: len(texts[n]))  # texts of one length need no padding
-        for start in range(0, len(order), 32):
-            batch = order[start : start + 32]
+        order = sorted(range(len(texts)), key=lambda n: len(texts[n]))  # texts of one length need little padding
+        for start in range(0, len(order), self.batch):
+            batch = order[start : start + self.batch]
             encoded = self._tokenizer.encode_batch([texts[n][:_LONGEST] for n in batch])
             mask = np.array([each.attention_mask for each in encoded], dtype=np.int64)
             given = {

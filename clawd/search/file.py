@@ -29,6 +29,8 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _CACHE_KB = 16_000
 
 _TOKENS = "tokenize = \"porter unicode61 remove_diacritics 2 categories 'L* N* Co M*'\""
+# A document is never changed: it gets another row. Its point has what its vector needs, who stands beside it (0 where
+# nobody does), and when that changed; `vouched` is -1 once the document is gone.
 _TABLES = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE stamps (path TEXT PRIMARY KEY, stamp TEXT NOT NULL) WITHOUT ROWID;
@@ -37,25 +39,28 @@ CREATE TABLE documents (
     id TEXT NOT NULL, piece INTEGER NOT NULL, kind TEXT NOT NULL, at REAL NOT NULL, trust REAL NOT NULL,
     taint REAL NOT NULL, status TEXT NOT NULL, shown INTEGER NOT NULL, thread TEXT NOT NULL,
     vouched INTEGER NOT NULL AS (trust >= {VOUCHED}) STORED,
-    before INTEGER NOT NULL DEFAULT 0, after INTEGER NOT NULL DEFAULT 0,
     title TEXT NOT NULL, text TEXT NOT NULL,
     UNIQUE (id, piece)
 );
 CREATE INDEX beside ON documents (thread, shown, vouched, at, id, piece) WHERE thread <> '';
-CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE points (
+    row INTEGER PRIMARY KEY, before INTEGER NOT NULL, after INTEGER NOT NULL, vouched INTEGER NOT NULL,
+    changed INTEGER NOT NULL, vector BLOB
+);
+CREATE INDEX changes ON points (changed);
+CREATE INDEX waiting ON points (row) WHERE vector IS NULL AND vouched >= 0;
 CREATE VIRTUAL TABLE words1 USING fts5 (own, near, {_TOKENS});
 CREATE VIRTUAL TABLE words0 USING fts5 (own, near, {_TOKENS});
 """
 
 
 class IndexFile:
-    """`embedder` names whose vectors are in it; "" where none are wanted: then any may be. `tables` are the caller's
-    own, as SQL: of another schema is also what has others. Calls block, any thread
+    """`embedder` names whose vectors are in it; "" where none are wanted: then any may be. Calls block, any thread
     may make them; they raise StorageError and DiskFull."""
 
-    def __init__(self, path: Path, embedder: str = "", tables: str = "") -> None:
+    def __init__(self, path: Path, embedder: str = "", more: str = "") -> None:
         self.path = path
-        self._tables = _TABLES + tables
+        self._tables = _TABLES + more
         self._schema = hashlib.sha256(self._tables.encode()).hexdigest()
         self.amiss = ""  # why it was made anew
         self._embedder = embedder
@@ -82,7 +87,7 @@ class IndexFile:
         def scrub() -> None:
             connection = self._usable()
             for table in ("words1", "words0"):
-                connection.execute(f"INSERT INTO {table}({table}) VALUES ('optimize')")
+                connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
             connection.execute("VACUUM")
             if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                 raise StorageError(f"{self.path.name} is being read all the time: its log still has what was forgotten",
@@ -160,10 +165,11 @@ class IndexFile:
             if why:
                 self._connection.executescript(f"BEGIN; {self._tables}")
                 self._connection.executemany(
-                    "INSERT INTO meta VALUES (?, ?)", [("schema", self._schema), ("embedder", self._embedder)]
+                    "INSERT INTO meta VALUES (?, ?)",
+                    [("schema", self._schema), ("embedder", self._embedder), ("changed", "0"), ("purged", "0")],
                 )
                 self._connection.execute("COMMIT")
-            elif self._embedder:
+            elif self._embedder and not self._meta(self._connection)["embedder"]:
                 self._connection.execute("UPDATE meta SET value = ? WHERE name = 'embedder'", (self._embedder,))
             self._opened = self.path.stat()
             self._opens += 1
@@ -176,7 +182,7 @@ class IndexFile:
             return "it was missing"
         try:
             with closing(self._connected()) as connection:
-                meta = dict(connection.execute("SELECT name, value FROM meta"))
+                meta = self._meta(connection)
         except sqlite3.DatabaseError as error:
             if _code(error) in _DAMAGED:
                 return "it was damaged"
@@ -188,6 +194,9 @@ class IndexFile:
         if self._embedder and meta.get("embedder") not in ("", self._embedder):
             return "its vectors were of another model"
         return ""
+
+    def _meta(self, connection: sqlite3.Connection) -> dict[str, str]:
+        return dict(connection.execute("SELECT name, value FROM meta"))
 
     def _connected(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)

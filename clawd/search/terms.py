@@ -57,6 +57,11 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFKC", _MARKS.sub("", unicodedata.normalize("NFKD", text)))
 
 
+def storable(text: str) -> str:
+    """The text without what UTF-8 has no bytes for."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def indexed(text: str) -> str:
     """The text as it is given to FTS5."""
     text = plain(text).replace("\x00", " ")
