@@ -30,6 +30,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def parts_of(relative: str) -> tuple[str, ...]:
     """The components of a path beneath a root. Raises UnsafePath on absolute paths, `..`, NUL and
     emptiness."""
+    if "/" not in relative and "\0" not in relative and relative not in ("", ".", ".."):
+        return (relative,)
     path = PurePosixPath(relative)
     parts = tuple(part for part in path.parts if part != ".")
     if path.is_absolute() or ".." in parts or "\0" in relative or not parts:

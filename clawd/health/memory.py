@@ -17,6 +17,7 @@ from clawd.errors import ClawdError
 from clawd.files import read_owned
 from clawd.health.findings import Finding, finding, settings_of_groups
 from clawd.health.groups import named
+from clawd.memory import tree
 from clawd.memory.provenance import stamp_of
 from clawd.memory.record import QUARANTINE
 
@@ -50,6 +51,7 @@ def _files(home: Home, group: str, folder: GroupHome) -> Iterator[Finding]:
     where = shlex.quote(str(folder.memory))
     with closing(opened(home, group)) as memory:
         problems = memory.look()
+        list(tree.walk(folder.memory, problems))
         for sentence in problems[:_SHOWN]:
             yield finding("memory", "warn", f"the memory of group {group}: {sentence}", f"ls -la {where}")
         if len(problems) > _SHOWN:

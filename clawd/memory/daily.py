@@ -21,12 +21,12 @@ from clawd.memory.keyed import alone, change, key_of
 from clawd.memory.record import settled
 
 NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})\.md")
-_ENTRY = re.compile(
-    rb"(?<![^\r\n])(?:### ([0-2][0-9]:[0-5][0-9](?::[0-5][0-9])?) (?:\xe2\x80\x94|\xe2\x80\x93|-) ([^\r\n]*)"
-    rb"|- \[([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.+Z-]{4,30})\] (?=[^\r\n]*\S))"
+_HEAD = (
+    r"(?:### ([0-2][0-9]:[0-5][0-9](?::[0-5][0-9])?) (?:—|–|-) ([^\r\n]*)"
+    r"|- \[([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.+Z-]{4,30})\] )"
 )
-_STRUCTURE = re.compile(r"^(?=### [0-2][0-9]:|- \[[0-9]{4}-)", re.MULTILINE)
-_ESCAPED = re.compile(r"^\\(?=### [0-2][0-9]:|- \[[0-9]{4}-)", re.MULTILINE)
+_ENTRY = re.compile(rf"(?<![^\r\n]){_HEAD}".encode())
+_STRUCTURE, _ESCAPED = (re.compile(rf"^{mark}(?={_HEAD})", re.MULTILINE) for mark in ("", r"\\"))
 
 
 @dataclass(frozen=True, slots=True)

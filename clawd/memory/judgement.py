@@ -71,6 +71,7 @@ def of_page(raw: RawMemory, id: str, known: Worth, stamps: Sequence[Stamp]) -> M
         stamp.source if stamp else "a file made by hand", stamp.origin if stamp else Origin.HAND, known.trust, status,
         known.taint, raw.fields.get("derived_from", ()), raw.fields.get("supersedes"), raw.fields.get("tags", ()),
         Said(**said) if cited and said else None, _private(stamps), raw.fields.get("key", ""), raw.path, raw.head,
+        raw.whole,
     )  # fmt: skip
 
 

@@ -35,8 +35,8 @@ PREAMBLE = "# Long-Term Memory\n"
 LIMIT = 10 << 20  # bytes of a file that are read
 LONGEST_KEY = 200  # characters
 _PATIENCE_S, _AGAIN_S = 10.0, 0.005
-# An entry begins at a line `## `; the empty line before it belongs to it.
-_ENTRY = re.compile(r"(?:(?<=\n)\r?\n|(?<=\r)\r)?(?<![^\r\n])## ([^\r\n]*)")
+_ENTRY = re.compile(r"## ([^\r\n]*)")  # at the beginning of a line
+_GAP = re.compile(r"(?:(?<=\n)\r?\n|(?<=\r)\r)\Z")  # the empty line before an entry, which is of it
 _UPDATED = "> Updated:"
 _STRUCTURE = ("## ", _UPDATED)
 _ESCAPED = tuple("\\" + each for each in _STRUCTURE)
@@ -86,6 +86,14 @@ def without(data: bytes, key: str) -> bytes:
     return _with(data, key, "")
 
 
+def without_preamble(data: bytes) -> bytes:
+    """The file with the facts alone."""
+    _, *pieces = _pieces(data.decode("utf-8", "surrogateescape"))
+    text = "".join(piece for _, piece in pieces)
+    gap = "" if text[:1] in ("\r", "\n", "") else "\n"
+    return f"{PREAMBLE}{gap}{text}".encode("utf-8", "surrogateescape")
+
+
 class KeyedMemory:
     """The two files beneath a group's `memory/`. Calls block. Raises UnsafePath for a link in the place of a file,
     Refused for a file that is larger than what is read, StorageError, OSError."""
@@ -115,6 +123,10 @@ class KeyedMemory:
 
         self._change(FACTS, taken)
         return gone
+
+    def clear_preamble(self) -> None:
+        """What stands before the first fact goes."""
+        self._change(FACTS, without_preamble)
 
     def index(self) -> str:
         """INDEX.md, whole; "" where there is none."""
@@ -179,7 +191,12 @@ def _pieces(text: str) -> list[tuple[str, str]]:
     one."""
     mark = text[: text.startswith("\ufeff")]
     text = text[len(mark) :]
-    starts = [(match[1].strip(), match.start()) for match in _ENTRY.finditer(text)] + [("", len(text))]
+    starts = list[tuple[str, int]]()
+    for match in _ENTRY.finditer(text):
+        if text[match.start() - 1 : match.start()] in ("", "\r", "\n"):
+            gap = _GAP.search(text, max(match.start() - 4, 0), match.start())
+            starts.append((match[1].strip(), gap.start() if gap else match.start()))
+    starts.append(("", len(text)))
     each = [(key, text[start:end]) for (key, start), (_, end) in pairwise(starts)]
     return [("", mark + text[: starts[0][1]]), *each]
 

@@ -63,7 +63,8 @@ class Pen:
             if old and old != path:
                 (self._root / old).rename(self._root / path)
                 faults.passing("remembering-moved")
-            write_atomic(self._root / path, _page(record))
+            if record.whole or op == "update":  # else a copy of what the ledger says is not worth the rest of a file
+                write_atomic(self._root / path, _page(record))
             faults.passing("remembering-written")
         return record
 
@@ -95,8 +96,8 @@ class Pen:
         for record in records:
             with told(self._root), self._catalogue.writing(record.file):
                 self.stamp(record, op, turn, known=True)
-                if record.file == keyed.FACTS and record.kind == "fact":
-                    self._facts.delete(record.key)
+                if record.file == keyed.FACTS:
+                    self._facts.delete(record.key) if record.kind == "fact" else self._facts.clear_preamble()
                 else:
                     (self._root / record.file).unlink(missing_ok=True)
                     sync_directory((self._root / record.file).parent)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from clawd import frontmatter
 from clawd.clock import moment_of
+from clawd.errors import Refused
 from clawd.frontmatter import Unreadable
 from clawd.trust import Origin
 
@@ -46,8 +47,8 @@ class Said:
 class MemoryRecord:
     """One memory with what is known of it. `trust` is that of `text`; the quote of `said` has its own, the owner's.
     `taint` is what reading it lowers a turn to. `private`: it comes from a private session. `key` is a fact's. `file`
-    is relative to the group's `memory/`. Times are aware. `head` is the file's frontmatter where it is not ours alone:
-    whoever writes the file again passes it on."""
+    is relative to the group's `memory/`. Times are aware. `head` is the file's frontmatter where it is not ours alone,
+    and `whole` says that all of the file was read: whoever writes it again passes both on."""
 
     id: str
     kind: Kind
@@ -68,15 +69,12 @@ class MemoryRecord:
     key: str = ""
     file: str = ""
     head: str = ""
+    whole: bool = True
 
 
 # ── the file ──
 
 MOST = 64 << 10  # characters of frontmatter that a person has written to
-_OWN = ("schema", "id", "kind", "created", "updated", "event_time", "source", "origin", "trust", "status",
-        "derived_from", "supersedes", "tags", "key", "said")  # fmt: skip
-_TIMES, _LISTS = ("created", "updated", "event_time"), ("derived_from", "tags")
-_WORDS = frozenset(("id", "kind", "source", "origin", "status", "supersedes", "key"))
 _FENCE = "---"
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _HARD = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # JSON lets them stand, YAML does not
@@ -102,7 +100,9 @@ def settled(text: str) -> str:
 
 
 def written(record: MemoryRecord) -> bytes:
-    """The file of a record: its values are JSON, which is YAML."""
+    """The file of a record: its values are JSON, which is YAML. Raises Refused where not all of a file was read."""
+    if not record.whole:
+        raise Refused(f"{record.file} is too large to be written again", hint="move parts of it to files of their own")
     said = {"inbound": record.said.inbound, "quote": record.said.quote} if record.said else None
     fields: dict[str, Any] = {
         "schema": SCHEMA,
@@ -160,7 +160,7 @@ def read(data: bytes, of: str = "the file") -> Page:
 
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    if not text.isascii():
+    if not (text.isascii() and text.isprintable()):
         text = _HARD.sub(lambda each: f"\\u{ord(each[0]):04x}", _SURROGATE.sub("\ufffd", text))
     return text
 
@@ -168,7 +168,7 @@ def _json(value: Any) -> str:
 def _ours(head: str) -> dict[str, Any] | None:
     """The fields of a head that we wrote, a line each; None of any other."""
     lines = [line.partition(": ") for line in head.split("\n")]
-    if not all(name in _OWN for name, _, _ in lines):
+    if not all(name in _HOW for name, _, _ in lines):
         return None
     try:
         fields = json.loads("{" + ",".join(f'"{name}":{value}' for name, _, value in lines) + "}")
@@ -179,7 +179,7 @@ def _ours(head: str) -> dict[str, Any] | None:
 
 def _line(line: str) -> tuple[str, Any] | None:
     name, _, value = line.partition(": ")
-    if name not in _OWN:
+    if name not in _HOW:
         return None
     try:
         return name, json.loads(value)
@@ -191,13 +191,13 @@ def _kept(head: str, lines: Mapping[str, str]) -> str:
     """A head in which our lines are new, and everything else stands as it stood."""
     new, left = list[str](), dict(lines)
     for name, block in _blocks(head):
-        if name not in _OWN:
+        if name not in _HOW:
             new.append(block)
         elif name in left:
             new.append(left.pop(name))
     text = "\n".join([*new, *left.values()])
-    others = {name: value for name, value in _known(head).items() if name not in _OWN}
-    if {name: value for name, value in _known(text).items() if name not in _OWN} == others and _known(text):
+    others = {name: value for name, value in _known(head).items() if name not in _HOW}
+    if {name: value for name, value in _known(text).items() if name not in _HOW} == others and _known(text):
         return text
     return "\n".join([*lines.values(), *(f"{_json(name)}: {_json(value)}" for name, value in others.items())])
 
@@ -231,26 +231,32 @@ def _normal(fields: dict[str, Any], of: str, problems: list[str]) -> dict[str, A
     """The same fields, ours as they should be; what cannot be is left out, with a sentence."""
     if "date" in fields and "event_time" not in fields:
         fields["event_time"] = fields["date"]
-    for name in _OWN:
-        if name in fields:
-            value = _value(name, fields[name])
-            if value is None and fields[name] is not None:
-                problems.append(f"{name} of {of} is not understood")
-            fields[name] = value
-    return {name: value for name, value in fields.items() if value is not None}
+    found = {}
+    for name, value in fields.items():
+        how = _HOW.get(name)
+        new = how(value) if how is not None else value
+        if new is not None:
+            found[name] = new
+        elif value is not None:
+            problems.append(f"{name} of {of} is not understood")
+    return found
 
 
-def _value(name: str, value: Any) -> Any:
-    """What a field of ours says; None where it says nothing that can be understood."""
-    if name in _TIMES:
-        return moment_of(value.strip()) if isinstance(value, str) else None
-    if name in _LISTS:
-        each = re.split(r"[,\s]+", value) if isinstance(value, str) else value if isinstance(value, list) else []
-        return tuple(word for item in each if isinstance(item, str | int) and (word := str(item).strip().lstrip("#")))
-    if name in _WORDS:
-        return str(value).strip() if isinstance(value, str | int | float) else None
-    if name == "said":
-        return _said(value)
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
+
+
+def _time(value: Any) -> datetime | None:
+    return moment_of(value) if isinstance(value, str) else None
+
+
+def _several(value: Any) -> tuple[str, ...]:
+    """A list as it may be written: also `a, b`, and `#a` for a tag."""
+    each = re.split(r"[,\s]+", value) if isinstance(value, str) else value if isinstance(value, list) else ()
+    return tuple(word for item in each if isinstance(item, str | int) and (word := str(item).strip().removeprefix("#")))
+
+
+def _number(value: Any) -> float | None:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -263,3 +269,12 @@ def _said(value: Any) -> dict[str, Any] | None:
         return None
     inbound = str(value.get("inbound"))
     return {"quote": value["quote"], "inbound": int(inbound) if re.fullmatch("[0-9]{1,18}", inbound) else None}
+
+
+_HOW: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("id", "kind", "source", "origin", "status", "supersedes", "key"), _word),
+    **dict.fromkeys(("created", "updated", "event_time"), _time),
+    **dict.fromkeys(("derived_from", "tags"), _several),
+    **dict.fromkeys(("schema", "trust"), _number),
+    "said": _said,
+}

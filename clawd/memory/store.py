@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ class GroupMemory(ReadMemory):
         UsageError, NotFound, Refused."""
         with self._lock:
             record = self.get(id, voice)
-            if record.kind == "day" or id in _FREE:
+            if record.kind == "day" or id in _FREE or not record.whole:
                 raise UsageError(f"{record.file} is changed with an editor")
             more = {"said": said} if said else {}
             if id == f"fact:{record.key}":
@@ -192,6 +193,10 @@ class GroupMemory(ReadMemory):
         else:
             self._pen.keep(record, op, turn, seen=seen, known=known)
 
+    def now(self) -> datetime:
+        """By the clock that its records are written by."""
+        return self._clock.now()
+
     def settle(
         self,
         seen: Sequence[MemoryRecord],
@@ -224,7 +229,7 @@ class GroupMemory(ReadMemory):
 
     # ── forgetting ──
 
-    def forget(self, id: str, voice: Voice, *, first: Callable[[list[str]], None] = lambda texts: None) -> list[str]:
+    def forget(self, id: str, voice: Voice, *, first: Callable[[list[str]], object] = lambda texts: None) -> list[str]:
         """Remove a memory, and what was derived from it. Gives the texts that are gone, for whoever forgets them
         elsewhere; `first` is called with them before anything is removed. Raises NotFound, Refused."""
         with self._lock:

@@ -106,12 +106,6 @@ def name_of(memory: MemoryRecord) -> str:
     return f"{folder}/{memory.created.astimezone(UTC):%Y-%m-%dT%H%MZ}-{memory.id[3:]}.md"
 
 
-def holder(files: Mapping[str, str], stamped: str | None) -> str:
-    """Of the files that have one id, path → digest of the text, the one whose it is: that whose text is stamped, of
-    several the first. The others are hand-made."""
-    return min(files, key=lambda path: (files[path] != stamped, path))
-
-
 @contextmanager
 def reading(root: Path) -> Iterator[Callable[[str], Looked]]:
     """A reader of files beneath `root`, fast for such as lie in one folder."""
@@ -167,18 +161,18 @@ def _looked(folder: int, name: str, path: str) -> Looked:
     if not whole:
         problems.append(f"memory/{path} is larger than {LIMIT >> 20} MB: what follows is not read")
         data = data[:-4] + _CHARACTER.sub(b"", data[-4:])
-    memories = tuple(_memories(path, data, datetime.fromtimestamp(status.st_mtime, UTC).astimezone(), whole, problems))
-    return Looked(memories, _stamp(status), tuple(problems))
+    found = _memories(path, data, status.st_mtime, whole, problems)
+    return Looked(tuple(found), _stamp(status), tuple(problems))
 
 
-def _memories(path: str, data: bytes, changed: datetime, whole: bool, problems: list[str]) -> Iterator[RawMemory]:
+def _memories(path: str, data: bytes, mtime: float, whole: bool, problems: list[str]) -> Iterator[RawMemory]:
     if path == FACTS:
         preamble, facts = keyed.parsed(data)
         for fact in facts.values():
-            at = fact.updated or changed
+            at = fact.updated or _local(mtime)
             yield RawMemory(f"fact:{fact.key}", "fact", fact.value, path, at, {"key": fact.key}, "", fact.key, whole)
         if text := settled(preamble.removeprefix(keyed.PREAMBLE.strip())):
-            yield RawMemory(f"file:{path}", "entity", text, path, changed, whole=whole)
+            yield RawMemory(f"file:{path}", "entity", text, path, _local(mtime), whole=whole)
     elif (day := daily.day_of(path)) is not None:
         pieces, text = tuple(daily.parsed(data, day)), settled(data.decode("utf-8-sig", "replace"))
         noon = datetime.combine(day, time(12)).astimezone()
@@ -187,17 +181,21 @@ def _memories(path: str, data: bytes, changed: datetime, whole: bool, problems: 
         page = record.read(data, f"memory/{path}")
         problems.extend(page.problems)
         if page.text:
-            yield _page(path, page, changed, whole)
+            yield _page(path, page, mtime, whole)
 
 
-def _page(path: str, page: record.Page, changed: datetime, whole: bool) -> RawMemory:
+def _page(path: str, page: record.Page, mtime: float, whole: bool) -> RawMemory:
     fields, stem = page.fields, path.rpartition("/")[2].removesuffix(".md")
     id = fields.get("id", "")
     if path == INDEX or not ID.fullmatch(id):
         id = f"file:{path}"
     dated = moment_of(match[0]) if (match := _DATED.match(stem)) else None
-    at = fields.get("event_time") or fields.get("created") or dated or changed
+    at = fields.get("event_time") or fields.get("created") or dated or _local(mtime)
     title = fields.get("title")
     named = title if isinstance(title, str) else "" if _NAMED.fullmatch(stem) else stem
     kind = kind_of(path, id, fields.get("kind", ""))
     return RawMemory(id, kind, page.text, path, at, fields, page.head, named, whole)
+
+
+def _local(mtime: float) -> datetime:
+    return datetime.fromtimestamp(mtime, UTC).astimezone()

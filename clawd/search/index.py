@@ -36,13 +36,13 @@ WHERE vector IS NULL AND points.vouched >= 0 ORDER BY row DESC LIMIT ?"""
 
 
 class Index:
-    """`path` is its file; without an `embedder` only words are searched. `more` are tables of the caller's own, as SQL:
-    `read` and `write` run them and, by `put_in` and `replace_in`, documents in one transaction."""
+    """`path` is its file; without an `embedder` only words are searched. `tables` are the caller's own, as SQL: `read`
+    and `write` them, together with documents by `put_in` and `replace_in`."""
 
-    def __init__(self, path: Path, embedder: Embedder | None = None, more: str = "") -> None:
+    def __init__(self, path: Path, embedder: Embedder | None = None, tables: str = "") -> None:
         self.path = path
         self._embedder = embedder
-        self._file = IndexFile(path, embedder.name if embedder else "", more)
+        self._file = IndexFile(path, embedder.name if embedder else "", tables)
         self.read, self.write = self._file.read, self._file.write
         self._matrix: tuple[Any, Matrix] | None = None
         self._counted: tuple[int, int, dict[tuple[int, str], int]] = (-1000, 0, {})
@@ -69,23 +69,20 @@ class Index:
             remove: Collection[str] = ()) -> None:  # fmt: skip
         """Let the ids of these documents have these pieces and no others. In the same transaction `remove` ids, and set
         `stamps`: path → JSON, None to take one away."""
-        pieces = list({(each.id, each.piece): each for each in documents}.values())
+        documents = list(documents)
 
         def put(db: sqlite3.Connection) -> None:
-            tables.put(db, pieces, {each.id for each in pieces} | set(remove))
+            self.put_in(db, documents, remove)
             tables.stamp(db, stamps or {})
 
         self._file.write(put)
-        if pieces:
+        if documents:
             self.embed()
 
-    def put_in(self, db: sqlite3.Connection, documents: Sequence[Document], remove: Collection[str] = ()) -> None:
-        """`put`, in a transaction of the caller's, who calls `embed` after it."""
-        tables.put(db, documents, {each.id for each in documents} | set(remove))
-
-    def replace_in(self, db: sqlite3.Connection, documents: Sequence[Document]) -> None:
-        """`replace_all`, in a transaction of the caller's, who calls `embed` after it."""
-        tables.replace(db, documents)
+    def put_in(self, db: sqlite3.Connection, documents: Iterable[Document], remove: Collection[str] = ()) -> None:
+        """`put`, in a transaction of the caller's, who has them embedded after it."""
+        pieces = list({(each.id, each.piece): each for each in documents}.values())
+        tables.put(db, pieces, {each.id for each in pieces} | set(remove))
 
     def remove(self, ids: Iterable[str]) -> None:
         self.put((), remove=set(ids))
@@ -96,14 +93,18 @@ class Index:
 
     def replace_all(self, documents: Iterable[Document], *, stamps: Mapping[str, Any] | None = None) -> None:
         """These and no others. Vectors of texts that are the same are kept."""
-        pieces = list({(each.id, each.piece): each for each in documents}.values())
+        documents = list(documents)
 
         def replace(db: sqlite3.Connection) -> None:
-            tables.replace(db, pieces)
+            self.replace_in(db, documents)
             tables.stamp(db, stamps or {})
 
         self._file.write(replace)
         self.embed()
+
+    def replace_in(self, db: sqlite3.Connection, documents: Iterable[Document]) -> None:
+        """`replace_all`, in a transaction of the caller's, who has them embedded after it."""
+        tables.replace(db, list({(each.id, each.piece): each for each in documents}.values()))
 
     def forget(self, ids: Iterable[str]) -> None:
         """Remove them so that no byte of them is left in the file or its log. It rewrites the file."""

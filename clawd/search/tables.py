@@ -80,8 +80,8 @@ def _own(title: str, text: str, at: float) -> str:
 
 def _values(row: int | None, each: Document) -> tuple[Any, ...]:
     """In the order of _FIELDS."""
-    return (row, each.id, each.kind, terms.storable(each.text), each.at, each.trust, each.taint, each.status, each.shown, each.thread,
-            each.piece, terms.storable(each.title))  # fmt: skip
+    return (row, each.id, each.kind, terms.storable(each.text), each.at, each.trust, each.taint, each.status,
+            each.shown, each.thread, each.piece, terms.storable(each.title))  # fmt: skip
 
 
 def put(db: sqlite3.Connection, documents: Sequence[Document], ids: Collection[str]) -> None:
