@@ -67,7 +67,7 @@ class Index:
             remove: Collection[str] = ()) -> None:  # fmt: skip
         """Let the ids of these documents have these pieces and no others. In the same transaction `remove` ids, and set
         `stamps`: path → JSON, None to take one away."""
-        pieces = list({(each.id, each.piece): each for each in documents}.values())
+        pieces = tables.sound(documents)
 
         def put(db: sqlite3.Connection) -> None:
             tables.put(db, pieces, {each.id for each in pieces} | set(remove))
@@ -86,7 +86,7 @@ class Index:
 
     def replace_all(self, documents: Iterable[Document], *, stamps: Mapping[str, Any] | None = None) -> None:
         """These and no others. Vectors of texts that are the same are kept."""
-        pieces = list({(each.id, each.piece): each for each in documents}.values())
+        pieces = tables.sound(documents)
 
         def replace(db: sqlite3.Connection) -> None:
             tables.replace(db, pieces)
@@ -121,8 +121,9 @@ class Index:
                 documents = {row: document for row, (_, document) in matched.items()}
                 scores["lexical"] = ranking.within({row: score for row, (score, _) in matched.items()})
             if meant is not None:
-                nearest, scores["dense"] = self._dense(db, meant, where, k, documents, lanes)
+                nearest, near, bounds = self._dense(db, meant, where, k, documents, lanes)
                 documents |= nearest
+                scores["dense"] = ranking.within(near, *bounds) if scores else near
             return Found(ranking.ranked(documents, scores, now)[:k], lanes)
 
         found = self._file.read(search)
@@ -172,8 +173,9 @@ class Index:
         return f"({terms.quoted(rare)}) AND ({terms.quoted([*heard, tables.EVERY])})", False
 
     def _dense(self, db: sqlite3.Connection, meant: Any, where: Where, k: int, known: Mapping[int, Document],
-               lanes: list[str]) -> tuple[dict[int, Document], dict[int, float]]:  # fmt: skip
-        """The documents that are nearest in meaning, and how near these and the `known` ones are, from 0 to 1."""
+               lanes: list[str]) -> tuple[dict[int, Document], dict[int, float], tuple[float, float]]:  # fmt: skip
+        """The documents that are nearest in meaning, how near these and the `known` ones are, and how near the farthest
+        and the nearest of all."""
         import numpy as np
 
         matrix = self._current(db)
@@ -183,15 +185,15 @@ class Index:
         near = matrix.scores(meant, _sides(where))
         open_ = np.isfinite(near)
         if not open_.any():
-            return {}, {}
-        lowest, highest = float(near[open_].min()), float(near[open_].max())
+            return {}, {}, (0.0, 1.0)
+        bounds = float(near[open_].min()), float(near[open_].max())
         loaded = tables.load(db, matrix.best(near, _pool(k)), where)
         if len(loaded) < 2 * k and int(open_.sum()) > _pool(k):
             condition, values = tables.condition(where)
             rows = [row for (row,) in db.execute(f"SELECT row FROM documents WHERE {condition}", values)]
             near[~np.isin(matrix.rows, np.array(rows, dtype=np.int64))] = -np.inf
             loaded = tables.load(db, matrix.best(near, _pool(k)), where)
-        return loaded, ranking.within(matrix.of(near, [*loaded, *known]), lowest, highest)
+        return loaded, matrix.of(near, [*loaded, *known]), bounds
 
     # ── vectors ──
 

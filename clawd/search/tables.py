@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -80,8 +81,18 @@ def _own(title: str, text: str, at: float) -> str:
 
 def _values(row: int | None, each: Document) -> tuple[Any, ...]:
     """In the order of _FIELDS."""
-    return (row, each.id, each.kind, terms.storable(each.text), each.at, each.trust, each.taint, each.status, each.shown, each.thread,
-            each.piece, terms.storable(each.title))  # fmt: skip
+    return (row, each.id, each.kind, each.text, each.at, each.trust, each.taint, each.status, each.shown, each.thread,
+            each.piece, each.title)  # fmt: skip
+
+
+def sound(documents: Iterable[Document]) -> list[Document]:
+    """One of each id and piece, the last; nothing in them that UTF-8 has no bytes for."""
+    pieces = {(each.id, each.piece): each for each in documents}
+    return [
+        dataclasses.replace(each, text=terms.storable(each.text), title=terms.storable(each.title))
+        if not f"{each.text}{each.title}".isascii() else each
+        for each in pieces.values()
+    ]  # fmt: skip
 
 
 def put(db: sqlite3.Connection, documents: Sequence[Document], ids: Collection[str]) -> None:
@@ -104,8 +115,7 @@ def replace(db: sqlite3.Connection, documents: Iterable[Document]) -> None:
     for place, group in groupby(enumerate(ordered, first), key=lambda each: _place(each[1])):
         rows, members = zip(*group, strict=True)
         befores, afters = ([0, *rows[:-1]], [*rows[1:], 0]) if place[0] else ([0] * len(rows),) * 2
-        own = {row: _own(terms.storable(each.title), terms.storable(each.text), each.at)
-               for row, each in zip(rows, members, strict=True)}  # fmt: skip
+        own = {row: _own(each.title, each.text, each.at) for row, each in zip(rows, members, strict=True)}
         near = (" ".join(own[each] for each in pair if each) for pair in zip(befores, afters, strict=True))
         db.executemany(_DOCUMENT, map(_values, rows, members))
         db.executemany(_POINT, zip(rows, befores, afters, repeat(place[2]), repeat(now),
@@ -116,7 +126,7 @@ def replace(db: sqlite3.Connection, documents: Iterable[Document]) -> None:
 
 def _meaning(each: Document) -> tuple[str, int, str, str]:
     """What a vector is known by."""
-    return each.id, each.piece, terms.storable(each.title), terms.storable(each.text)
+    return each.id, each.piece, each.title, each.text
 
 
 def change(db: sqlite3.Connection) -> int:
