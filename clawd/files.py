@@ -30,6 +30,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def parts_of(relative: str) -> tuple[str, ...]:
     """The components of a path beneath a root. Raises UnsafePath on absolute paths, `..`, NUL and
     emptiness."""
+    if "/" not in relative and "\0" not in relative and relative not in ("", ".", ".."):
+        return (relative,)
     path = PurePosixPath(relative)
     parts = tuple(part for part in path.parts if part != ".")
     if path.is_absolute() or ".." in parts or "\0" in relative or not parts:
@@ -111,10 +113,15 @@ def read_owned(root: Path, relative: str) -> bytes:
         return file.read(OWNED_LIMIT)
 
 
-def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every regular file beneath `root` with its stat, links and special files left out. What vanishes
-    meanwhile, or cannot be opened, is no error. Raises UnsafePath where directories lie more than 64 deep: an
-    agent can nest them without end, and each level costs a descriptor."""
+def walk_beneath(
+    root: Path,
+    skip: Callable[[str], bool] = lambda name: False,
+    left_out: Callable[[str, str], None] | None = None,
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Every regular file beneath `root` with its stat, links and special files left out, and whatever `skip` says of
+    its name alone. What vanishes meanwhile, or cannot be opened, is no error. Raises UnsafePath where directories lie
+    more than 64 deep: an agent can nest them without end, and each level costs a descriptor. `left_out`
+    is told each path that is, and why, instead of that."""
     try:
         top = os.open(root, _DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -128,18 +135,29 @@ def walk_beneath(root: Path) -> Iterator[tuple[str, os.stat_result]]:
                 levels.pop()
                 continue
             name = names.pop()
+            if skip(name):
+                continue
+            why = ""
             try:
                 status = os.stat(name, dir_fd=at, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     yield prefix + name, status
-                elif stat.S_ISDIR(status.st_mode):
-                    if len(levels) > DEEPEST:
-                        raise UnsafePath(f"{root} has directories that lie more than {DEEPEST} deep")
+                elif not stat.S_ISDIR(status.st_mode):
+                    why = "it is a link" if stat.S_ISLNK(status.st_mode) else "it is no plain file"
+                elif len(levels) <= DEEPEST:
                     below = os.open(name, _DIRECTORY, dir_fd=at)
                     levels.append((below, [], f"{prefix}{name}/"))
                     levels[-1][1].extend(_names(below))
-            except OSError:
+                elif left_out is None:
+                    raise UnsafePath(f"{root} has directories that lie more than {DEEPEST} deep")
+                else:
+                    why = f"it lies more than {DEEPEST} deep"
+            except FileNotFoundError:
                 continue
+            except OSError as error:
+                why = f"it cannot be opened ({error.strerror})"
+            if why and left_out is not None:
+                left_out(prefix + name, why)
     finally:
         for at, _, _ in levels:
             os.close(at)

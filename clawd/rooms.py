@@ -19,6 +19,8 @@ from clawd.approvals.kinds import kinds
 from clawd.approvals.wall import Wall
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
+from clawd.commands.memory import MemoryOperations
+from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
@@ -45,6 +47,7 @@ from clawd.ledger import questions
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
 from clawd.people.door import Door
@@ -61,11 +64,14 @@ from clawd.skills.catalogue import Catalogue
 from clawd.skills.shelf import Shelf
 from clawd.tasks import Tasks
 from clawd.turns.counter import Counter
+from clawd.turns.digest import Digest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
+from clawd.turns.following import Following
 from clawd.turns.jobs import Jobs
 from clawd.turns.memory import Memories
 from clawd.turns.record import Recorder
+from clawd.turns.redaction import Redaction
 from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
@@ -128,7 +134,14 @@ class Rooms:
         self.books = Books(ledger, clock, lambda: self.config.current, self._settings)
         self.gate = Gate(home, self.config, clock, self.reloads.renew, self._chosen, self.books)
         self.skills = Skills(home, ledger, clock, Shelf(home, Catalogue(home)))
-        self.memories = Memories(home, ledger, clock, lambda group: self.config.for_group(group).memory)
+        self.memories = Memories(
+            home,
+            ledger,
+            clock,
+            lambda group: self.config.for_group(group).memory,
+            forgotten=lambda group, texts: self.redaction.redact(group, texts),
+            following=Following(tasks, lambda: self.watcher, self.owner.tell_soon),
+        )
         self.composer = Composer(
             home,
             clock,
@@ -137,11 +150,15 @@ class Rooms:
             config=lambda: self.config.current,
             host_tools=self._host_tools,
             skills=self.skills.of,
+            recall=self.memories.recall,
+            given=self.memories.shown,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
+        self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact
         self.dispatcher = Dispatcher(
             ledger=ledger,
             clock=clock,
@@ -164,7 +181,8 @@ class Rooms:
             self.config.current.sandbox.docker_host,
             trouble,
         )
-        for store in (session_store(home), group_folder_store(home), LedgerStore(home.ledger_file, home.blobs)):
+        ledger_store, memory_store = LedgerStore(home.ledger_file, home.blobs), MemoryStore(home, clock)
+        for store in (session_store(home), memory_store, group_folder_store(home), ledger_store):
             stores.register(store)
         self.dispatcher.reconciler.runs = Runs(
             home,
@@ -264,6 +282,18 @@ class Rooms:
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
         self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group, self.clockwork)
+        self.memory = MemoryOperations(self.memories, self.operations.group)
+        self.digest = Digest(
+            ledger,
+            clock,
+            self.memories,
+            home.state / "trust.jsonl",
+            where=self.owner.where,
+            limits=self.channels.limits_of,
+            deliver=self.outbox.wake,
+            busy=lambda group: bool((run := self.dispatcher.active.get(group)) and run.live),
+        )
+        self.memories.waits = self.digest.waits
         self.reach = Reach(
             home,
             self.config,
@@ -274,6 +304,7 @@ class Rooms:
             self.speakers,
             self.approvals,
             self.schedules,
+            MemoryTalk(home, self.memories, self.memory, self.owner.name_of, self.channels.limits_of),
         )
         self.speech = Speech(lambda: self.config.current)
         self.watcher = Watcher(self.owner.tell_soon)
@@ -355,6 +386,7 @@ class Rooms:
             **self.operations.table(),
             **self.speakers.table(),
             **self.schedules.table(),
+            **self.memory.table(),
             "channels.list": self.channels.list,
             **asked,
         }

@@ -232,6 +232,16 @@ def test_what_is_wrong_with_skills_is_named(home: Home) -> None:
     assert told(home, "skills") == [("ok", "every skill is sound")]
 
 
+def test_what_is_left_out_of_memory_is_named(home: Home) -> None:
+    memory = home.group("main").memory
+    (memory / "episodes").mkdir()
+    (memory / "episodes" / "far.md").symlink_to("/etc/passwd")
+    (memory / "notes.txt").write_text("not read")
+    said = {message for level, message in told(home, "memory") if level == "warn"}
+    for words in ("'episodes/far.md' is left out: it is a link", "'notes.txt' is left out: Markdown files end with .md"):
+        assert any(words in each for each in said), words
+
+
 # ---- what an agent left
 
 

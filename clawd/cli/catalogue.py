@@ -72,6 +72,13 @@ _IN_GROUP = _argument("--group", metavar="G", default="main", help="the group (d
 _FOR_GROUP = _argument("--group", metavar="G", help="as this group has it")
 _SKILL = _argument("name", metavar="N", help="its name (clawd skills list)")
 _SKILLS_GROUP = _argument("--group", metavar="G", help="of this group alone (default: of all groups)")
+_MEMORY = _argument("id", metavar="ID", help="its id (clawd memory list, search, pending)")
+_KIND = ("profile", "episode", "entity", "procedure", "reflection", "fact")
+_OF_KIND = _argument(
+    "--kind", metavar="K", choices=(*_KIND, "day"), help=f"of this kind alone: {', '.join(_KIND)}, day"
+)
+_MEMORY_TEXT = _argument("text", nargs="?", metavar="TEXT", help="- reads standard input")
+_YES = _argument("--yes", action="store_true", help="without asking")
 _ID = _argument("id", metavar="ID", help="the session (clawd session list)")
 _NUMBER = _argument("id", metavar="ID", type=_number, help="the message's number (clawd messages list)")
 _APPROVAL = _argument("id", metavar="ID", type=_number, help="its number (clawd approvals list)")
@@ -382,6 +389,78 @@ _BUILT = (
     Command(("skills", "approve"), "say yes to one of them", "skills:approve", (_SKILL, _OF_GROUP)),
     Command(("skills", "reject"), "say no to it", "skills:reject", (_SKILL, _OF_GROUP)),
     Command(
+        ("memory", "write"),
+        "keep something, as your own word",
+        "memory:write",
+        (
+            _MEMORY_TEXT,
+            _IN_GROUP,
+            _argument(
+                "--kind", metavar="K", choices=_KIND, default="episode", help=f"{', '.join(_KIND)} (default: episode)"
+            ),
+            _argument("--key", metavar="KEY", help="of a fact: its name in MEMORY.md"),
+            _argument("--event-time", metavar="T", help="when it happened (default: now)"),
+            _argument("--tag", metavar="T", action="append", help="a word it can be found by; may be said again"),
+            _argument("--supersedes", metavar="ID", help="what it stands in the place of"),
+            _argument("--derived-from", metavar="ID", action="append", help="what it was made of; may be said again"),
+        ),
+    ),
+    Command(("memory", "read"), "one memory, whole", "memory:read", (_MEMORY, _IN_GROUP)),
+    Command(
+        ("memory", "search"),
+        "what is remembered of something",
+        "memory:search",
+        (
+            _argument("query", metavar="Q", help="words, or a question"),
+            _argument("-k", type=_number, default=10, metavar="N", help="at most N (default: 10)"),
+            _OF_KIND,
+            _argument(
+                "--since", metavar="T", help="not what is older: like 7d, 2026-12-01 or 2026-12-01T09:00:00+01:00"
+            ),
+            _IN_GROUP,
+            _argument(
+                "--backend", choices=("file", "vector", "hybrid"), help="search so (default: as the config says)"
+            ),
+            _argument("--include-untrusted", action="store_true", help="also what is below the floor, or waits"),
+            _argument("--explain", action="store_true", help="with the parts of each score"),
+        ),
+    ),
+    Command(
+        ("memory", "list"),
+        "every memory, the newest last",
+        "memory:listing",
+        (
+            _IN_GROUP,
+            _OF_KIND,
+            _argument(
+                "--status",
+                choices=("active", "proposed", "quarantined", "superseded", "all"),
+                default="active",
+                help="default: active",
+            ),
+        ),
+    ),
+    Command(("memory", "update"), "give a memory another text", "memory:update", (_MEMORY, _MEMORY_TEXT, _IN_GROUP)),
+    Command(
+        ("memory", "delete"),
+        "forget one: its file, what was made of it alone, and where it was said",
+        "memory:delete",
+        (_MEMORY, _IN_GROUP, _YES),
+    ),
+    Command(("memory", "edit"), "open its file in your editor", "memory:edit", (_MEMORY, _IN_GROUP)),
+    Command(("memory", "reindex"), "make the search index anew from the files", "memory:reindex", (_IN_GROUP,)),
+    Command(("memory", "pending"), "what waits for your word, whole", "memory:pending", (_IN_GROUP,)),
+    Command(("memory", "approve"), "say yes to it", "memory:approve", (_MEMORY, _IN_GROUP, _YES)),
+    Command(("memory", "reject"), "say no: it is gone, and known", "memory:reject", (_MEMORY, _IN_GROUP)),
+    Command(("memory", "quarantine"), "have one found by nobody", "memory:quarantine", (_MEMORY, _IN_GROUP)),
+    Command(
+        ("memory", "trust"),
+        "a file of memory/ is your own word as it stands",
+        "memory:trust",
+        (_argument("file", metavar="FILE", help="its path, from here or from memory/"), _IN_GROUP),
+    ),
+    Command(("memory", "why"), "where a memory comes from, and what became of it", "memory:why", (_MEMORY, _IN_GROUP)),
+    Command(
         ("schedule", "next"),
         "when a rule is due next, and how it is understood",
         "schedules:next_times",
@@ -406,8 +485,7 @@ _BUILT = (
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
     "skills": "history revert",
-    "memory": "write read search list update delete edit consolidate reflect reindex pending approve reject"
-    " quarantine trust why",
+    "memory": "consolidate reflect",
     "inject": "",
     "bridge": "mmkr pythonclaw claude-code import accept",
     "session": "seal resume",

@@ -7,23 +7,29 @@ import os
 from contextlib import suppress
 from typing import Any
 
+from anyio import to_thread
+
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.looking import check_group
+from clawd.config.group import Effective
 from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.models import THINKING, models
 from clawd.context.compose import Composer
+from clawd.context.memories import Recalled, query
 from clawd.context.skills import Listed, listed
 from clawd.errors import ConfigError, NotFound
 from clawd.host.tools import declarations
-from clawd.ledger import authored, groups, turns
+from clawd.ledger import authored, groups, recalled, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
+from clawd.memory.store import GroupMemory
 from clawd.model import Authority
 from clawd.skills.catalogue import Catalogue
 from clawd.skills.shelf import acting, lying
 from clawd.trust import Origin, Role
+from clawd.turns.memory import recalled_of
 
 
 async def show(home: Home, group: str, session: str | None, wake: str) -> dict[str, Any]:
@@ -42,19 +48,23 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
             config=lambda: config,
             host_tools=lambda channel: declarations(ChannelLimits()),
             skills=lambda group: known,
+            recall=lambda claim: _recalled(home, settings, claim),
         )
-        id, turn, stem, others = base, 1, None, False
+        id, turn, stem, others, forgot = base, 1, None, False, None
         if ledger is not None:
             id, turn = await ledger.do(lambda tx: _next(tx, group, base, session))
             stem, others = await ledger.do(lambda tx: turns.known(tx, group, id))
+            forgot = await ledger.do(lambda tx: recalled.forgot(tx, group))
         elif session is not None:
             raise _no_session(group, session)
         row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None, "channel": "terminal"}
         said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
         at = rfc3339(SystemClock().now())
-        wakes = [{"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said]}]
+        wakes = [
+            {"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said], "joined": 0}
+        ]
         known = await _skills(home, ledger, group)
-        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [], stem=stem, others=others)  # type: ignore[arg-type]
+        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [], stem=stem, others=others, forgot=forgot)  # type: ignore[arg-type]
         told = await composer.told(claim, settings)
     finally:
         if ledger is not None:
@@ -78,6 +88,21 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
         "tokens": sum(part.tokens for part in parts),
         "notes": notes,
     }
+
+
+async def _recalled(home: Home, settings: Effective, claim: Claim) -> Recalled:
+    """What memory would give it."""
+    table, group = settings.memory, claim.turn["grp"]
+    if not table.recall_k or not query(claim.wakes):
+        return Recalled()
+    memory = GroupMemory(
+        home.group(group).memory, home.state, group, SystemClock(), backend=table.backend, floor=table.floor
+    )
+    try:
+        await to_thread.run_sync(memory.look)
+        return await to_thread.run_sync(recalled_of, memory, claim, table.recall_k)
+    finally:
+        memory.close()
 
 
 async def _skills(home: Home, ledger: Ledger | None, group: str) -> Listed:

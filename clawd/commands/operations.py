@@ -15,7 +15,7 @@ from typing import Any
 
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
-from clawd.commands import people, schedules
+from clawd.commands import memory, people, schedules
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective
@@ -28,6 +28,8 @@ from clawd.ledger.approvals import Verdict, shown_as
 from clawd.ledger.db import Ledger
 from clawd.people.roster import LiveRoster
 from clawd.turns.dispatch import Dispatcher
+from clawd.turns.memory import Memories
+from clawd.turns.redaction import Redaction
 from clawd.usage.books import Rules
 from clawd.usage.budgets import period
 
@@ -146,7 +148,7 @@ class Operations:
         row, usd, tokens = await self._known(params), params.get("usd"), params.get("tokens")
         if usd is None and tokens is None:
             raise UsageError("say by how much: --usd N or --tokens N")
-        settings = await asyncio.to_thread(self._settings, row.folder)
+        settings = await asyncio.to_thread(self.settings, row.folder)
         when, span = period(self._clock.now(), settings.timezone), text(params, "span")
         rules = Rules(row.name, settings.budget, None, None)
         result = await self._ledger.do(lambda tx: reports.raised(tx, rules, when, span, usd, tokens, self._now()))
@@ -154,7 +156,7 @@ class Operations:
             self._dispatcher.spending.look()
         return result
 
-    def _settings(self, folder: str) -> Effective:
+    def settings(self, folder: str) -> Effective:
         return merged(load_config(self._home, dict(os.environ)), load_group(self._home, folder))
 
     async def approve(self, params: Params) -> Params:
@@ -197,14 +199,22 @@ def offline(home: Home) -> dict[str, Operation]:
             clock = SystemClock()
             speakers, own = people.PeopleOperations(LiveRoster(home), ledger, clock), Operations(home, ledger, clock)
             known = schedules.ScheduleOperations(home, ledger, clock, own.group)
+            memories = Memories(
+                home, ledger, clock, lambda group: own.settings(group).memory,
+                forgotten=Redaction(home, ledger, clock).redact,
+            )  # fmt: skip
+            kept = memory.MemoryOperations(memories, own.group)
             try:
-                return await {**own.table(), **speakers.table(), **known.table()}[name](params)
+                return await {**own.table(), **speakers.table(), **known.table(), **kept.table()}[name](params)
             finally:
+                await memories.close()
                 ledger.close()
 
         return operation
 
-    return {name: opened(name) for name in (*_OPERATIONS, *people.OPERATIONS, *schedules.OPERATIONS)}
+    return {
+        name: opened(name) for name in (*_OPERATIONS, *people.OPERATIONS, *schedules.OPERATIONS, *memory.OPERATIONS)
+    }
 
 
 _OPERATIONS = {

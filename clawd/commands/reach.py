@@ -8,6 +8,7 @@ from collections.abc import Collection
 from clawd.approvals.approvals import After, Approvals
 from clawd.clock import moment_of
 from clawd.commands import schedules
+from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.people import PeopleOperations
 from clawd.commands.schedules import ScheduleOperations
 from clawd.config.home import Home
@@ -34,7 +35,9 @@ class Reach:
         people: PeopleOperations,
         approvals: Approvals,
         schedules: ScheduleOperations,
+        memory: MemoryTalk,
     ) -> None:
+        self.memory, self.remember, self.decide_memory = memory.memory, memory.remember, memory.decide
         self._schedules = schedules
         self._home, self._config, self._ledger, self._books = home, config, ledger, books
         self._dispatcher, self._recorder, self._people, self._approvals = dispatcher, recorder, people, approvals

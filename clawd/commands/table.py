@@ -1,10 +1,10 @@
 """The chat commands. Each runs inside the transaction that answers it, so it is done once; `after` runs when that is
-durable. Words of later rooms are known and say so."""
+durable."""
 
 from __future__ import annotations
 
 from clawd.errors import UsageError
-from clawd.intake import Command, CommandContext, Done
+from clawd.intake import Command, CommandContext, Done, Filed
 from clawd.ledger import ends, groups, questions, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.deliveries import Address
@@ -70,6 +70,22 @@ def _deny(tx: Transaction, context: CommandContext, row: Row, rest: str, now: st
     return Done(*context.decide(tx, row, "deny", rest))
 
 
+async def _approve_memory(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.decide_memory(row, "approve", rest)
+
+
+async def _deny_memory(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.decide_memory(row, "deny", rest)
+
+
+async def _memory(context: CommandContext, row: Row, rest: str) -> str | Filed:
+    return await context.memory(row, rest)
+
+
+async def _remember(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.remember(row, rest)
+
+
 async def _skills(context: CommandContext, row: Row, rest: str) -> str:
     return await context.skills(row["grp"])
 
@@ -92,10 +108,6 @@ async def _schedule(context: CommandContext, row: Row, rest: str) -> str:
     return await context.schedule(row, rest)
 
 
-def _later(word: str) -> Command:
-    return Command("", Role.MEMBER, lambda *_: Done(f"/{word} is not built yet."))
-
-
 COMMANDS: dict[str, Command] = {
     "help": Command("what you can say to clawd itself", Role.MEMBER, _help),
     "status": Command("what is running and what waits", Role.MEMBER, _status),
@@ -110,13 +122,19 @@ COMMANDS: dict[str, Command] = {
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
     "skills": Command("what the agent can use here", Role.MEMBER, lambda *_: Done(""), _skills),
     "pair": Command("pair another account of yours (the owner's)", Role.MEMBER, lambda *_: Done(""), _pair),
-    "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve),
-    "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny),
+    "approve": Command("say yes to what you were asked; /approve NUMBER", Role.OWNER, _approve, _approve_memory),
+    "deny": Command("say no to it; /deny NUMBER", Role.OWNER, _deny, _deny_memory),
     "schedule": Command(
         "what is scheduled here; /schedule every weekday at 9: say good morning",
         Role.MEMBER,
         lambda *_: Done(""),
         _schedule,
     ),
-    **{word: _later(word) for word in ("memory", "remember")},
+    "memory": Command(
+        "what is remembered, and what waits for the owner; /memory search WORDS, /memory forget ID",
+        Role.MEMBER,
+        lambda *_: Done(""),
+        _memory,
+    ),
+    "remember": Command("have something remembered; /remember TEXT", Role.MEMBER, lambda *_: Done(""), _remember),
 }

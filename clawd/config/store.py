@@ -16,6 +16,6 @@ def group_folder_store(home: Home) -> FileStore:
     def trees(scope: Scope) -> Iterator[Path]:
         if scope.kind == "group":
             group = home.group(scope.name)
-            yield from sorted(path for path in group.root.glob("*") if path != group.sessions)
+            yield from sorted(path for path in group.root.glob("*") if path not in (group.sessions, group.memory))
 
     return FileStore("group folder", home.root, trees)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
+
+import anyio
 
 from clawd.clock import Clock
 from clawd.config.engines import served
@@ -20,12 +23,13 @@ from clawd.config.home import GroupHome, Home
 from clawd.config.models import THINKING, command_of, laid, models
 from clawd.config.presets import services
 from clawd.config.schema import Config, LimitsTable
-from clawd.context import fence, skills
+from clawd.context import fence, memories, skills
 from clawd.context.fence import Fences
+from clawd.context.memories import Recalled
 from clawd.context.parts import Part, compact, declared, prompt
 from clawd.context.skills import Listed
 from clawd.context.tools import sandbox_tools
-from clawd.errors import ConfigError, UnsafePath
+from clawd.errors import ClawdError, ConfigError, UnsafePath
 from clawd.files import read_owned
 from clawd.ledger.db import Row
 from clawd.ledger.turns import Claim
@@ -34,33 +38,55 @@ from clawd.model import Offer
 if TYPE_CHECKING:
     from clawd.context.history import Histories, Message
 
+log = logging.getLogger(__name__)
+
 SCRIPT_BYTES = 4 << 20
+RECALL_S = 2.0  # then a turn goes without what its memory would give
 
 Tool = Mapping[str, Any]  # {name, description, parameters}
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a model is told. `refused` are sentences for the person on what of their files is not used."""
+    """What a model is told. `refused` are sentences for the person on what of their files is not used. `memories` go in
+    front of the first wake."""
 
     system: list[Part]
     tools: list[dict[str, Any]]
     history: list[Message]
     wakes: list[dict[str, Any]]
     refused: list[str]
+    memories: Part | None = None
 
     def parts(self, dialect: str) -> list[Part]:
         """All of it in the order in which it is sent."""
         identity, *rest = self.system
         said = [Part("history", compact(self.history))] if self.history else []
         wake = Part("wake", "\n".join(wake["text"] for wake in self.wakes))
-        return [identity, Part("tools", declared(self.tools, dialect)), *rest, *said, wake]
+        recalled = [self.memories] if self.memories else []
+        return [identity, Part("tools", declared(self.tools, dialect)), *rest, *said, *recalled, wake]
+
+    def sent(self) -> list[dict[str, Any]]:
+        """The wakes as they are sent."""
+        if self.memories is None or not self.wakes:
+            return self.wakes
+        first, *rest = self.wakes
+        return [{**first, "text": f"{self.memories.text}\n\n{first['text']}"}, *rest]
+
+
+async def _nothing(claim: Claim) -> Recalled:
+    return Recalled()
+
+
+async def _unnoted(turn: int, memories: Sequence[str]) -> None:
+    pass
 
 
 class Composer:
     """Puts offers together. `settings` gives a group's config as it stands now, `environment` what its commands find
     the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself, in a turn of
-    this channel, `skills` what the turn of a group that was claimed last is told of."""
+    this channel, `skills` what the turn of a group that was claimed last is told of, `recall` what memory gives a turn
+    of itself, and `given` is told which of it a turn was shown."""
 
     def __init__(
         self,
@@ -72,9 +98,12 @@ class Composer:
         config: Callable[[], Config] = Config,
         host_tools: Callable[[str], Sequence[Tool]] = lambda channel: (),
         skills: Callable[[str], Listed] = lambda group: Listed(),
+        recall: Callable[[Claim], Awaitable[Recalled]] = _nothing,
+        given: Callable[[int, Sequence[str]], Awaitable[None]] = _unnoted,
     ) -> None:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
         self._config, self._host_tools, self._skills = config, host_tools, skills
+        self._recall, self._given = recall, given
         self._fences = Fences(home.state)
         self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
 
@@ -111,7 +140,7 @@ class Composer:
             "timezone": zone,
             "environment": environment,
         }
-        wakes = claim.wakes
+        wakes, steps = claim.wakes, claim.steps
         if engine == "scripted":
             context["script"] = self._script(settings.model.script)
         elif engine in THINKING:
@@ -119,11 +148,14 @@ class Composer:
             entry = command_of(self._config(), settings.model)
             context["exec"] = entry and {"name": settings.model.agent or engine, **entry.model_dump()}
             told = await self.told(claim, settings)
-            wakes, refused = told.wakes, refused + wrong + told.refused
+            wakes, refused = told.sent(), refused + wrong + told.refused
+            steps = memories.without_forgotten(steps, claim.forgot)
             context |= {
                 "fence": self._fences.of_turn(row["id"]),
                 "system": [{"name": part.name, "text": part.text} for part in told.system],
                 "history": told.history,
+                "memories": told.memories.text if told.memories else "",  # the history will not have it
+                "forgot": claim.forgot or "",
                 "tools": told.tools,
                 "job": {"schema": claim.job["schema"]} if claim.job else None,
                 "effects": list(claim.effects),
@@ -133,7 +165,7 @@ class Composer:
         limits = limits_of(settings.limits)
         taken = claim.steps[: row["base_steps"]]  # over from the turn that is tried again: they are not counted
         limits["steps"] += sum(step["role"] == "assistant" for step in taken)
-        return Offer(row["id"], claim.attempt, claim.steps, wakes, context, limits), new
+        return Offer(row["id"], claim.attempt, steps, wakes, context, limits), new
 
     def news(self, group: str, refused: Sequence[str]) -> list[str]:
         """Which of these sentences on a person's files the group was not told of; it is now."""
@@ -180,13 +212,31 @@ class Composer:
             without = {row["retry_of"]} if row["retry_of"] is not None else ()
             said: list[Message] = []
             if claim.stem is not None:
-                said = self._histories.of(folder.sessions / f"{claim.stem}.md", settings.timezone, without=without)
+                path = folder.sessions / f"{claim.stem}.md"
+                said = self._histories.of(path, settings.timezone, without=without, forgot=claim.forgot)
             return system, tools, refused, said
 
-        system, tools, refused, said = await asyncio.to_thread(read)
+        (system, tools, refused, said), recalled = await asyncio.gather(asyncio.to_thread(read), self._recalled(claim))
         identity = Part("identity", prompt("identity").replace("{name}", name))
         taught, more = skills.part(self._skills(row["grp"]))
-        return Told([identity, *system, *taught], tools, said, wakes, refused + more)
+        shown = memories.part(recalled.hits, self._fences.of_memory(row["id"]), recalled.more, settings.timezone)
+        return Told([identity, *system, *taught], tools, said, wakes, [*refused, *more, *recalled.wrong], shown)
+
+    async def _recalled(self, claim: Claim) -> Recalled:
+        """What memory gives the turn. It fails no turn, and holds none up."""
+        turn, group = claim.turn["id"], claim.turn["grp"]
+        try:
+            with anyio.fail_after(RECALL_S):
+                recalled = await self._recall(claim)
+                await self._given(turn, [hit.record.id for hit in memories.fitting(recalled.hits)])
+                return recalled
+        except TimeoutError:
+            why = f"it could not be searched within {RECALL_S:g} s"
+        except Exception as error:
+            log.exception("the memory of group %s cannot be searched", group)
+            why = error.message if isinstance(error, ClawdError) else f"it cannot be searched ({type(error).__name__})"
+        log.warning("turn %s goes without its memory", turn)
+        return Recalled(wrong=[f"A turn of group {group} goes without its memory: {why}. (clawd doctor says more)"])
 
     def _script(self, name: str | None) -> Any:
         if not name:

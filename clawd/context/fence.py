@@ -47,13 +47,17 @@ class Fences:
     def of_turn(self, turn: int) -> str:
         return self._name(f"turn:{turn}")
 
+    def of_memory(self, turn: int) -> str:
+        """For what memory gives a turn of itself."""
+        return self._name(f"memory:{turn}", "memory")
+
     def of_text(self, text: str) -> str:
         """For what belongs to no turn of ours: a line that a person or another program wrote into a session's file."""
         return self._name(f"text:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}")
 
-    def _name(self, what: str) -> str:
+    def _name(self, what: str, tag: str = "said") -> str:
         self._key = self._key or _key(self._state)
-        return f"said-{hmac.new(self._key, what.encode(), 'sha256').hexdigest()[:16]}"
+        return f"{tag}-{hmac.new(self._key, what.encode(), 'sha256').hexdigest()[:16]}"
 
 
 def _key(state: Path) -> bytes:

@@ -5,6 +5,7 @@ whoever sends it. The same file gives the same bytes, and one that grew the same
 cut moves by a quarter of what fits, not with each turn.
 
 A user's block says who spoke in META: `from` (an origin's word; the owner where it is missing), `name`, `kind`.
+What memory gave before something of it was forgotten is left out: it may hold that.
 
 What was read of a session is kept in memory, so that a turn costs what came to the file since the last one; it is
 good only as long as the file still begins with the same bytes.
@@ -20,6 +21,7 @@ from typing import Any
 
 from clawd.clock import rfc3339
 from clawd.context.fence import Fences, fenced, line
+from clawd.context.memories import FORGOTTEN, outdated
 from clawd.context.parts import compact
 from clawd.model import Block
 from clawd.sessions.format import MARKER_LINE, parse
@@ -46,7 +48,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    zone: str
+    how: tuple[str, str | None]  # zone, forgot
     start: int
     data: bytes
     turns: list[Turn]
@@ -60,19 +62,21 @@ class Histories:
         self._kept: dict[Path, _Kept] = {}  # the one that was used last at the end
         self._lock = threading.Lock()
 
-    def of(self, path: Path, zone: str, limit: int = BYTES, without: Collection[int] = ()) -> list[Message]:
+    def of(
+        self, path: Path, zone: str, limit: int = BYTES, without: Collection[int] = (), forgot: str | None = None
+    ) -> list[Message]:
         """{role: user|assistant|tool, content, tool_calls?, tool_call_id?} of the file's last turns, at most `limit`
-        bytes and the notes on what is left out; `without` are turns that the model is shown in another way. Raises
-        UnsafePath for a file that is a link."""
+        bytes and the notes on what is left out; `without` are turns that the model is shown in another way, `forgot`
+        when something of the group's memory was forgotten last. Raises UnsafePath for a file that is a link."""
         try:
             size = path.stat().st_size
         except OSError:
             return []
         step = max(1, limit // 4)
         start = max(0, -(-(size - limit) // step)) * step
-        data, cut, shortened = read_from(path, start), start > 0, False
+        data, cut, shortened, how = read_from(path, start), start > 0, False, (zone, forgot)
         fresh = bool(without)
-        turns = self._rendered(_blocks(data, start), zone, without) if fresh else self._turns(path, zone, start, data)
+        turns = self._rendered(_blocks(data, start), how, without) if fresh else self._turns(path, how, start, data)
         if cut and turns and not turns[0].begun:  # a piece of a turn is none
             turns = turns[1:]
         while (over := sum(turn.size for turn in turns) > limit) and len(turns) > 1:
@@ -80,7 +84,7 @@ class Histories:
         if over or (cut and not turns):
             groups = _grouped(tail(path, _BLOCKS, _LONGEST_TURN), without)
             last = [block for group in groups[-1:] for block in _shortened(group, limit)]
-            turns, shortened, cut = self._rendered(last, zone), bool(last), cut or len(groups) > 1
+            turns, shortened, cut = self._rendered(last, how), bool(last), cut or len(groups) > 1
         messages = [message for turn in turns for message in turn.messages]
         if shortened:
             messages.insert(0, self._note(SHORTENED, zone))
@@ -88,25 +92,32 @@ class Histories:
             messages.insert(0, self._note(EARLIER, zone))
         return messages
 
-    def _turns(self, path: Path, zone: str, start: int, data: bytes) -> list[Turn]:
+    def _turns(self, path: Path, how: tuple[str, str | None], start: int, data: bytes) -> list[Turn]:
         with self._lock:
             kept = self._kept.pop(path, None)
         turns = None
-        if kept is not None and (kept.zone, kept.start) == (zone, start) and data.startswith(kept.data):
+        if kept is not None and (kept.how, kept.start) == (how, start) and data.startswith(kept.data):
             more = _appended(data[len(kept.data) :])
-            turns = None if more is None else kept.turns + self._rendered(more, zone)
+            turns = None if more is None else kept.turns + self._rendered(more, how)
         if turns is None:
-            turns = self._rendered(_blocks(data, start), zone)
+            turns = self._rendered(_blocks(data, start), how)
         with self._lock:
-            self._kept[path] = _Kept(zone, start, data, turns)
+            self._kept[path] = _Kept(how, start, data, turns)
             while len(self._kept) > 1 and sum(len(each.data) for each in self._kept.values()) > _KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
         return turns
 
-    def _rendered(self, blocks: Iterable[Block], zone: str, without: Collection[int] = ()) -> list[Turn]:
-        turns = []
+    def _rendered(
+        self, blocks: Iterable[Block], how: tuple[str, str | None], without: Collection[int] = ()
+    ) -> list[Turn]:
+        turns, (zone, forgot) = [], how
         for group in _grouped(blocks, without):
-            messages = [message for block in group if (message := self._message(block, zone)) is not None]
+            old = outdated(((block.tool_calls, block.tool_call_id, block.at) for block in group), forgot)
+            messages = [
+                message if not is_old else {**message, "content": FORGOTTEN}
+                for block, is_old in zip(group, old, strict=True)
+                if (message := self._message(block, zone)) is not None
+            ]
             size = len(compact(messages).encode("utf-8", "replace"))
             turns.append(Turn(messages, size, group[0].role == "user"))
         return turns

@@ -17,7 +17,20 @@ from clawd.config.load import check_home, load_config, load_group
 from clawd.config.models import models
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, ConfigError, SandboxUnavailable
-from clawd.health import budgets, channels, gateway, groups, machine, mounts, people, remains, skills, wakes, webhooks
+from clawd.health import (
+    budgets,
+    channels,
+    gateway,
+    groups,
+    machine,
+    memory,
+    mounts,
+    people,
+    remains,
+    skills,
+    wakes,
+    webhooks,
+)
 from clawd.health.findings import Finding, finding, read_ledger, settings_of_groups
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries, runs
@@ -209,4 +222,5 @@ CHECKS = (
     wakes.watches,
     webhooks.webhooks,
     skills.skills,
+    memory.memory,
 )

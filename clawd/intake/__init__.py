@@ -3,6 +3,7 @@
 from clawd.intake.commands import Command as Command
 from clawd.intake.commands import CommandContext as CommandContext
 from clawd.intake.commands import Done as Done
+from clawd.intake.commands import Filed as Filed
 from clawd.intake.commands import Press as Press
 from clawd.intake.commands import parse as parse
 from clawd.intake.decision import Rules as Rules

@@ -49,9 +49,30 @@ class CommandContext(Protocol):
         """What `/skills` says."""
         ...
 
+    async def memory(self, row: Row, words: str) -> str | Filed:
+        """What `/memory` says, and does. Raises ClawdError."""
+        ...
+
+    async def remember(self, row: Row, text: str) -> str:
+        """What `/remember` says, and keeps. Raises ClawdError."""
+        ...
+
+    async def decide_memory(self, row: Row, verdict: Literal["approve", "deny"], which: str) -> str:
+        """`/approve` and `/deny` of a memory; "" for what is none. Raises ClawdError."""
+        ...
+
     async def pair(self, person: str | None) -> str:
         """What `/pair` says to an owner: a code for another account of theirs. Raises ClawdError."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """A reply, and the file (the sha256 of its blob, and what it is called) that goes out before it."""
+
+    reply: str
+    blob: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +90,9 @@ class Command:
     help: str
     needs: Role
     run: Callable[[Transaction, CommandContext, Row, str, str], Done]
-    before: Callable[[CommandContext, Row, str], Awaitable[str]] | None = None
-    """What is done outside of the ledger, and may be done twice: its words are the reply, and `run` is not called."""
+    before: Callable[[CommandContext, Row, str], Awaitable[str | Filed]] | None = None
+    """What is done outside of the ledger, and may be done twice: its words are the reply, and `run` is not called,
+    unless they are none."""
 
 
 # What a pressed button does: (tx, its row with `value`, now). It was surely put on that very message by us; who

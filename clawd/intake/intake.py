@@ -21,7 +21,7 @@ from clawd.clock import Clock, rfc3339
 from clawd.errors import ClawdError, StorageError, UsageError
 from clawd.intake import decision
 from clawd.intake.attachments import Attachments, not_fetched
-from clawd.intake.commands import Command, CommandContext, Done, Press, parse
+from clawd.intake.commands import Command, CommandContext, Done, Filed, Press, parse
 from clawd.intake.decision import Rules
 from clawd.intake.rates import RATE_MESSAGES, Rates
 from clawd.intake.waiting import Waiting, interrupted, why_held
@@ -320,13 +320,15 @@ class Intake:
         command = self._commands.get(word)
         now, limits = rfc3339(self._clock.now()), self._limits(row["channel"])
         after: Callable[[], None] | None = None
+        file: tuple[str, str] | None = None
         if command is None:
             reply = f"There is no command /{word}. /help lists them."
         elif not at_least(Role(row["role"]), command.needs):
             reply = f"/{word} is for the {command.needs} alone."
         elif command.before is not None:
             try:
-                reply = await command.before(self._context, row, rest)
+                said = await command.before(self._context, row, rest)
+                reply, file = (said.reply, (said.blob, said.name)) if isinstance(said, Filed) else (said, None)
             except ClawdError as error:
                 reply = str(error)
         else:
@@ -341,7 +343,7 @@ class Intake:
                     words, after = done.reply, done.after
                 except ClawdError as error:
                     words = str(error)
-            return inbound.answer_command(tx, seq, words, now, limits)
+            return inbound.answer_command(tx, seq, words, now, limits, file)
 
         if await self._ledger.insist(act):
             if after is not None:

@@ -53,6 +53,13 @@ def direct(tx: Transaction, channel: str | None = None) -> list[Row]:
     )
 
 
+def is_direct(tx: Transaction, turn: Row) -> bool:
+    """Whether one person alone reads what a turn answers: in a direct chat, or at the terminal."""
+    at = (turn["channel"], turn["account"], turn["chat"])
+    known = tx.one("SELECT direct FROM chat WHERE (channel, account, chat) = (?, ?, ?)", *at)
+    return at[0] == "terminal" or bool(known and known["direct"])
+
+
 def move(tx: Transaction, channel: str, account: str, chat: str, now: str) -> None:
     """The platform calls a chat `now`. Inside of clawd it keeps the name that it was known by first."""
     tx.execute(

@@ -25,8 +25,13 @@ _QUOTAS: tuple[tuple[frozenset[str], int, str], ...] = (
     (frozenset({"send_file"}), 10, "files"),
     (frozenset({"schedule"}), 5, "changes of schedules"),
     (frozenset({"skill_propose"}), 3, "proposals of skills"),
+    (
+        frozenset({"memory_write", "memory_update", "memory_delete", "memory_propose", "memory"}),
+        100,
+        "changes of memories",
+    ),
 )
-_READING = frozenset({"skill_read", "tool_help"})  # what no skill takes away
+_READING = frozenset({"skill_read", "tool_help", "memory_search", "memory_read"})  # what no skill takes away
 
 
 def known(tx: Transaction, lease: Lease, tool: str, arguments: dict[str, Any], nth: int | None) -> Effect | None:

@@ -247,7 +247,7 @@ def _drop_turn(tx: Transaction, turn: int) -> None:
     wakes = tx.all("SELECT wake FROM turn_wake WHERE turn = ?", turn)
     for table in ("approval", "firing"):
         tx.execute(f"UPDATE {table} SET turn = NULL WHERE turn = ?", turn)
-    for table in ("turn_wake", "delivery", "effect", "step", "question", "job"):
+    for table in ("turn_wake", "delivery", "effect", "step", "question", "job", "recalled"):
         tx.execute(f"DELETE FROM {table} WHERE turn = ?", turn)
     for row in wakes:
         _drop_wake(tx, row["wake"])

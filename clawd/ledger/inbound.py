@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from clawd.channel import ChannelLimits
 from clawd.clock import rfc3339
@@ -20,6 +21,7 @@ from clawd.trust import TRUST, Role, lowest, origin_of
 
 # So many turns may wait in a session; further messages join the last of them.
 MAX_QUEUED = 50
+MOST_TYPED = 200  # messages of before that a memory may cite
 _NO_CHOICE: Mapping[str, str] = {}
 
 
@@ -108,6 +110,25 @@ def insert(
         value=incoming.value or None,
         attachments=json.dumps([asdict(each) for each in incoming.attachments]) if incoming.attachments else None,
     )
+
+
+_TYPED = (
+    "SELECT seq, parts FROM inbound WHERE grp = ? AND role = 'owner' AND kind IN ('message', 'edit')"
+    " AND parts <> '[]' AND state NOT IN ('held', 'withdrawn', 'stale')"
+)
+
+
+def typed_by_owner(tx: Transaction, turn: Row, alone: bool) -> list[tuple[int, str]]:
+    """(message, text) of what the owner typed to a turn, and of the newest that they typed in its group before: with
+    `alone` in its session only, for the others are private."""
+    of_turn = "SELECT w.inbound FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?"
+    own = tx.all(f"{_TYPED} AND seq IN ({of_turn}) ORDER BY seq DESC", turn["grp"], turn["id"])
+    where, more = (" AND session = ?", (turn["session"],)) if alone else ("", ())
+    rows = own + tx.all(f"{_TYPED}{where} ORDER BY seq DESC LIMIT {MOST_TYPED}", turn["grp"], *more)
+    parts = [
+        (row["seq"], part) for row in {row["seq"]: row for row in rows}.values() for part in json.loads(row["parts"])
+    ]
+    return [(seq, part["text"]) for seq, part in parts if (part["kind"], part["origin"]) == ("typed", "owner")]
 
 
 def is_ours(tx: Transaction, incoming: Incoming) -> bool:
@@ -207,8 +228,11 @@ def open_commands(tx: Transaction) -> list[int]:
     ]
 
 
-def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: ChannelLimits) -> list[int]:
-    """A command is answered by the daemon: the notice and the new state in one transaction. Gives the deliveries."""
+def answer_command(
+    tx: Transaction, seq: int, reply: str, now: str, limits: ChannelLimits, file: tuple[str, str] | None = None
+) -> list[int]:
+    """A command is answered by the daemon: the notice, with a `file` (blob, name) before it, and the new state in one
+    transaction. Gives the deliveries."""
     row = tx.one("SELECT * FROM inbound WHERE seq = ?", seq)
     assert row is not None
     if row["state"] != "received":
@@ -218,17 +242,12 @@ def answer_command(tx: Transaction, seq: int, reply: str, now: str, limits: Chan
         for event in inbound_events("answered", (), recorded=True):
             tx.move("inbound", seq, event)
         return []
-    return deliveries.enqueue(
-        tx,
-        deliveries.Address.of(row),
-        session=row["session"],
-        kind="notice",
-        text=reply,
-        now=now,
-        limits=limits,
-        inbound=seq,
-        reply_to=None if row["direct"] or row["kind"] != "command" else row["platform_id"],
+    say = partial(
+        deliveries.enqueue, tx, deliveries.Address.of(row), session=row["session"], now=now, limits=limits, inbound=seq
     )
+    before: list[int] = say(kind="file", text="", blob=file[0], name=file[1]) if file is not None else []
+    reply_to = None if row["direct"] or row["kind"] != "command" else row["platform_id"]
+    return before + say(kind="notice", text=reply, reply_to=reply_to)
 
 
 def choose(tx: Transaction, row: Row, now: str) -> Accepted | str | None:

@@ -46,6 +46,8 @@ TABLES = (
     "schedule",
     "firing",
     "hook",
+    "recalled",
+    "remembering",
 )
 MOST_MISSES = 20_000  # keys without a row, one after another, behind which nothing more is expected
 GAP = 1_000  # keys that are left out behind a damaged table: the lost rows' are never given again
@@ -306,7 +308,7 @@ def _drop_dangling(tx: Transaction) -> None:
     tx.execute("DELETE FROM turn WHERE grp NOT IN (SELECT name FROM grp) OR session NOT IN (SELECT id FROM session)")
     tx.execute("UPDATE wake SET inbound = NULL WHERE inbound NOT IN (SELECT seq FROM inbound)")
     tx.execute("DELETE FROM turn_wake WHERE turn NOT IN (SELECT id FROM turn) OR wake NOT IN (SELECT id FROM wake)")
-    for table in ("step", "effect"):
+    for table in ("step", "effect", "recalled"):
         tx.execute(f"DELETE FROM {table} WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("UPDATE turn SET retry_of = NULL WHERE retry_of NOT IN (SELECT id FROM turn)")
     tx.execute("DELETE FROM run WHERE grp NOT IN (SELECT name FROM grp)")

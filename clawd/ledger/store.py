@@ -83,7 +83,7 @@ def _forget(tx: Transaction, scope: Scope) -> set[str]:
     for turn in _turns(tx, scope):
         forget.forget_turn(tx, turn)
     if scope.kind == "group":
-        for table in ("seen", "changed", "watching"):  # names of files
+        for table in ("seen", "changed", "watching", "recalled"):  # names of files, and of memories
             tx.execute(f"DELETE FROM {table} WHERE grp = ?", scope.name)
         tx.execute("UPDATE schedule SET facts = NULL, error = NULL, paused = NULL WHERE grp = ?", scope.name)
         tx.execute("UPDATE firing SET reason = NULL WHERE grp = ?", scope.name)

@@ -48,20 +48,27 @@ class TrustLedger:
         self.path = path
 
     def append(self, stamp: Stamp) -> None:
-        """Durably. Raises OSError."""
+        """Durably and whole, or not at all. Raises OSError."""
         fields = {name: value for name, value in asdict(stamp).items() if value not in (None, (), "")}
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             end = os.fstat(descriptor).st_size
             torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
-            os.write(descriptor, (b"\n" if torn else b"") + line)
-            os.fsync(descriptor)
+            left = memoryview((b"\n" if torn else b"") + line)
+            try:
+                while left:
+                    left = left[os.write(descriptor, left) :]
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, end)
+                raise
         finally:
             os.close(descriptor)
 
     def read(self, start: int = 0) -> Iterator[tuple[int, Stamp]]:
-        """The stamps from a byte on, each with where the next one begins. What is no stamp is left out."""
+        """The stamps from a byte on, each with where the next one begins. What is no stamp is left out. Raises
+        OSError."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -80,7 +87,7 @@ def stamp_of(line: bytes) -> Stamp | None:
     """None for what is none."""
     try:
         fields: Mapping[str, Any] = json.loads(line)
-        known = {**fields, "origin": Origin(fields["origin"]), "lines": tuple(fields.get("lines", ()))}
-        return Stamp(**known)
-    except (ValueError, TypeError, KeyError):
+        known = {name: value for name, value in fields.items() if name in Stamp.__slots__}
+        return Stamp(**{**known, "origin": Origin(fields["origin"]), "lines": tuple(fields.get("lines", ()))})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

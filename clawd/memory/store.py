@@ -2,30 +2,34 @@
 
 The files are the truth, and a person's: they are read anew before anything is decided or written. What is written goes
 in this order: the trust ledger, the file, the index; a crash leaves a line too many, or an index that the next look
-mends. Calls block; any thread may make them, one at a time works.
+mends. Calls block; any thread may make them, one at a time works. They raise StorageError.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from clawd.clock import Clock, moment_of, rfc3339
-from clawd.errors import NotFound, Refused, UsageError
-from clawd.files import read_beneath, walk_beneath, write_atomic
-from clawd.memory import admission, citations, text
-from clawd.memory.protocol import MemoryHit, Voice
-from clawd.memory.provenance import Op, Stamp, TrustLedger
-from clawd.memory.record import FOLDERS, PREFIXES, QUARANTINE, MemoryRecord, Said, Status, parsed, written
-from clawd.trust import TRUST, Origin
+from clawd import faults
+from clawd.errors import NotFound, Refused, StorageError, UsageError
+from clawd.memory import admission, keyed, text
+from clawd.memory.forgetting import Plan, planned
+from clawd.memory.offer import Offer, offered
+from clawd.memory.pen import Changed, Pen
+from clawd.memory.protocol import Voice
+from clawd.memory.provenance import Op, Stamp
+from clawd.memory.reading import OWNER, ReadMemory
+from clawd.memory.record import PREFIXES, QUARANTINE, MemoryRecord, Status
+from clawd.memory.rows import Held
+from clawd.memory.standing import Marked, Standing
 
-OWNER = Voice()
+__all__ = ["OWNER", "GroupMemory", "Written"]
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,211 +43,334 @@ class Written:
     conflicts: str | None = None
 
 
-class GroupMemory:
+class GroupMemory(ReadMemory):
     """`root` is the group's `memory/`, `state` the home's."""
 
-    def __init__(
-        self, root: Path, state: Path, group: str, clock: Clock, *, backend: str = "file", floor: float = 0.5
-    ) -> None:
-        self.root, self.group, self.backend, self.floor = root, group, backend, floor
-        self._clock, self._ledger = clock, TrustLedger(state / "trust.jsonl")
-        self._lock = threading.RLock()
-
-    # ── looking ──
-
-    def look(self, paths: Sequence[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives what was amiss, like
-        "rebuilt: it was missing", and sentences on files that cannot be read."""
-        return []
-
-    def reindex(self) -> int:
-        """From nothing; gives how many documents there are."""
-        return len(self.every())
-
-    def get(self, id: str, voice: Voice = OWNER) -> MemoryRecord:
-        """Raises NotFound, also for what this voice may not see."""
-        for record in self._records():
-            if record.id == id and not (voice.others and record.private):
-                return record
-        raise NotFound(f"there is no memory {id!a}", hint="clawd memory list")
-
-    def every(self, *, kind: str | None = None, statuses: frozenset[str] = frozenset({"active"})) -> list[MemoryRecord]:
-        """All records, the newest last; facts and days too."""
-        found = [each for each in self._records() if each.status in statuses and kind in (None, each.kind)]
-        return sorted(found, key=lambda each: (each.event_time, each.id))
-
-    def pending(self) -> list[MemoryRecord]:
-        """What waits for the owner's word, the oldest first."""
-        return self.every(statuses=frozenset({"proposed"}))
-
-    def find(self, query: str, voice: Voice, *, k: int = 10, kinds: frozenset[str] = frozenset(),
-             since: float | None = None, until: float | None = None, untrusted: bool = False,
-             lowering: bool = True) -> tuple[list[MemoryHit], list[str]]:  # fmt: skip
-        """The hits and the lanes. Without `lowering` nothing is found that would lower the voice's taint."""
-        words = set(text.normal(query).split())
-        hits = []
-        for record in self._records():
-            shown, trust = self._shown(record)
-            statuses = {"active", "proposed"} if untrusted else {"active"}
-            if record.status not in statuses or (voice.others and record.private):
-                continue
-            if (trust < self.floor and not untrusted) or (kinds and record.kind not in kinds):
-                continue
-            if not lowering and record.taint < voice.taint:
-                continue
-            if score := len(words & set(text.normal(f"{record.key} {shown}").split())):
-                hits.append(MemoryHit(record, shown, float(score), trust, {"lexical": float(score)}))
-        return sorted(hits, key=lambda hit: -hit.score)[:k], ["lexical"]
-
-    def _shown(self, record: MemoryRecord) -> tuple[str, float]:
-        """What is shown of a record, and how far that is trusted."""
-        if record.said is not None and record.trust < self.floor:
-            return record.said.quote, TRUST[Origin.OWNER]
-        return record.text, admission.seen_trust(record)
-
-    def why(self, id: str) -> dict[str, Any]:
-        """{id, source, origin, trust, status, lineage[], history[{ts, op, trust, status, turn}]}."""
-        record = self.get(id)
-        history = [stamp for _, stamp in self._ledger.read() if (stamp.group, stamp.id) == (self.group, id)]
-        return {
-            "id": id,
-            "source": record.source,
-            "origin": record.origin.value,
-            "trust": record.trust,
-            "status": record.status,
-            "lineage": list(record.derived_from),
-            "history": [{name: getattr(each, name) for name in ("ts", "op", "trust", "status", "turn")}
-                        for each in history],
-        }  # fmt: skip
+    @property
+    def _pen(self) -> Pen:
+        return Pen(self.root, self.group, self._clock, self._ledger, self._catalogue)
 
     # ── writing ──
 
-    def put(self, content: str, kind: str, metadata: Mapping[str, Any], voice: Voice, *, key: str = "") -> Written:
+    def put(self, content: str, kind: str, metadata: Mapping[str, Any], voice: Voice, *, key: str = "",
+            wait: bool = False) -> Written:  # fmt: skip
         """Keep something. The same `key` (what makes this write the same one, like a turn and its arguments) is the
-        same memory, however often. Raises UsageError, Refused, StorageError."""
-        if kind not in PREFIXES:
-            raise UsageError(f"{kind!a} is no kind of memory; there are {', '.join(sorted(PREFIXES))}")
-        now = self._clock.now().astimezone()
-        quote = citations.checked(metadata["said"], voice.heard) if metadata.get("said") else None
-        lineage = [self.get(each, voice) for each in metadata.get("derived_from", ())]
-        replaced = self.get(metadata["supersedes"], voice) if metadata.get("supersedes") else None
-        verdict = admission.admitted(kind, voice, lineage, cited=quote is not None, replaced=replaced, floor=self.floor)
-        seed = key or f"{now.isoformat()} {os.urandom(8).hex()}"
-        id = f"{PREFIXES[kind]}_{_code(f'{self.group} {kind} {seed}')}"
-        at = moment_of(metadata["event_time"]) if metadata.get("event_time") else None
-        record = MemoryRecord(
-            id, kind, content.strip(), now, now, at or now, voice.source, voice.origin, verdict.trust, verdict.status,  # type: ignore[arg-type]
-            verdict.taint, tuple(each.id for each in lineage), replaced.id if replaced else None,
-            tuple(metadata.get("tags", ())), quote, voice.private, str(metadata.get("key") or ""),
+        same memory, however often; with `wait` not before the owner says yes. Raises UsageError, NotFound, Refused."""
+        offer = offered(content, kind, metadata, voice)
+        with self._lock:
+            self._catalogue.freshen()
+            return self._put_fact(offer, voice, key, wait) if kind == "fact" else self._put(offer, voice, key, wait)
+
+    def _put(self, offer: Offer, voice: Voice, key: str, wait: bool) -> Written:
+        id = self._id(offer.kind, key)
+        if key and (before := self._catalogue.one(id)) is not None and not before.gone:
+            return self._again(before.record)
+        lineage = [self.get(each, voice) for each in offer.derived_from]
+        replaced = self.get(offer.supersedes, voice) if offer.supersedes else None
+        if replaced is not None and replaced.status != "active" and not admission.by_owner(voice):
+            raise Refused(f"{replaced.id} is {replaced.status}: the owner decides about it")
+        verdict = self._verdict(offer, voice, lineage, replaced, wait)
+        record = self._record(id, offer, voice, lineage, verdict)
+        self._pen.keep(record, "write", voice.turn, known=self._lifts(record.text, voice))
+        return self._again(record, verdict)
+
+    def _put_fact(self, offer: Offer, voice: Voice, key: str, wait: bool) -> Written:
+        """A value takes the place of another where it is trusted as much; else it lies in quarantine/ and waits."""
+        fact, proposal = f"fact:{offer.key}", self._id("fact", key)
+        if key and (before := self._catalogue.one(proposal)) is not None and not before.gone:
+            return self._again(before.record)
+        held = self._catalogue.one(fact)
+        old = held.record if held is not None and not held.gone else None
+        stamps = self._stamps(fact)
+        same = bool(stamps) and stamps[-1].sha256 == text.digest(offer.text)
+        if key and same and old is not None and old.text == offer.text and stamps[-1].turn == voice.turn is not None:
+            return Written(fact, old.status, old.trust)
+        if same and stamps[-1].op in ("delete", "reject") and not admission.by_owner(voice):
+            raise Refused(_FORGOTTEN)
+        lineage = [self.get(each, voice) for each in offer.derived_from]
+        hidden = old is not None and old.private and voice.others
+        verdict = self._verdict(offer, voice, lineage, old, wait or hidden)
+        if verdict.status == "active":
+            record = replace(self._record(fact, offer, voice, lineage, verdict), file=keyed.FACTS, said=None)
+            op: Op = "write" if old is None else "update"
+            self._pen.set_fact(record, op, voice.turn, known=self._lifts(record.text, voice))
+            return Written(fact, "active", record.trust)
+        if old is not None and not hidden:
+            offer = replace(offer, supersedes=fact)
+        record = self._record(proposal, offer, voice, lineage, verdict)
+        self._pen.keep(record, "write", voice.turn)
+        return Written(proposal, record.status, record.trust, verdict.why, offer.supersedes)
+
+    def _verdict(self, offer: Offer, voice: Voice, lineage: Iterable[MemoryRecord], replaced: MemoryRecord | None,
+                 wait: bool) -> admission.Admission:  # fmt: skip
+        """Raises Refused for a text that is known, and that only the owner may keep again."""
+        marked = self._marked(offer.text)
+        quoted = offer.said is not None and text.digest(offer.said.quote) == text.digest(offer.text)
+        owners = admission.by_owner(voice) or quoted
+        if marked.quarantined and not owners:
+            raise Refused("this is quarantined, or was rejected: only the owner can keep it")
+        if marked.forgotten and not owners:
+            raise Refused(_FORGOTTEN)
+        verdict = admission.admitted(
+            offer.kind, voice, lineage, cited=offer.said is not None, replaced=replaced, floor=self.floor,
+            most=1.0 if owners else marked.trust,
         )  # fmt: skip
-        self._keep(record, "write", voice.turn)
-        conflicts = replaced.id if replaced is not None and verdict.status == "proposed" else None
-        if replaced is not None and verdict.status == "active":
-            self._keep(replace(replaced, status="superseded"), "supersede", voice.turn)
-        return Written(id, verdict.status, admission.seen_trust(record), verdict.why, conflicts)
+        if wait and verdict.status == "active":
+            return replace(verdict, status="proposed", why="it was proposed to the owner")
+        return verdict
 
-    def change(self, id: str, content: str, voice: Voice, *, key: str = "") -> Written:
-        """Replace a memory's text: in place, or beside it as a proposal where the voice has less trust."""
-        record = self.get(id, voice)
-        verdict = admission.admitted(record.kind, voice, replaced=record, floor=self.floor)
-        if verdict.status != "active":
-            return self.put(content, record.kind, {"supersedes": id}, voice, key=key)
+    def _record(self, id: str, offer: Offer, voice: Voice, lineage: Iterable[MemoryRecord],
+                verdict: admission.Admission) -> MemoryRecord:  # fmt: skip
         now = self._clock.now().astimezone()
-        changed = replace(record, text=content.strip(), updated=now, origin=voice.origin, trust=verdict.trust,
-                          taint=verdict.taint, said=None)  # fmt: skip
-        self._keep(changed, "update", voice.turn)
-        return Written(id, "active", verdict.trust)
+        return MemoryRecord(
+            id, offer.kind, offer.text, now, now, offer.event_time or now, voice.source, voice.origin, verdict.trust,  # type: ignore[arg-type]
+            verdict.status, verdict.taint, offer.derived_from, offer.supersedes, offer.tags, offer.said,
+            voice.private or any(each.private for each in lineage), offer.key,
+        )  # fmt: skip
 
-    def forget(self, id: str, voice: Voice) -> list[str]:
-        """Remove a memory, and what was derived from it alone. Gives the texts that are gone, for whoever forgets them
-        elsewhere. Raises NotFound, Refused."""
-        record = self.get(id, voice)
-        if refusal := admission.may_change(voice, record):
-            raise Refused(refusal)
-        self._stamp(record, "delete", voice.turn, lines=text.lines(record.text))
-        (self.root / record.file).unlink(missing_ok=True)
-        return [record.text, *([record.said.quote] if record.said else [])]
+    def _again(self, record: MemoryRecord, verdict: admission.Admission | None = None) -> Written:
+        """What became of a write that is done, and what is left of it."""
+        conflicts = None
+        if record.supersedes and (held := self._catalogue.one(record.supersedes)) is not None:
+            if verdict is None:
+                quoted = record.said is not None and record.trust < admission.CLEAN
+                outranked = (record.trust if quoted else admission.seen_trust(record)) < admission.seen_trust(
+                    held.record
+                )
+                verdict = admission.Admission(record.trust, record.taint, record.status, replaces=not outranked)
+            if record.status != "active" or not verdict.replaces:
+                conflicts = record.supersedes
+            else:
+                self._supersede(held)
+        why = verdict.why if verdict is not None else ""
+        return Written(record.id, record.status, admission.seen_trust(record), why, conflicts)
+
+    def _supersede(self, held: Held, turn: int | None = None) -> None:
+        old = held.record
+        if old.status == "active" and not held.gone:
+            self._rewrite(replace(old, status="superseded"), "supersede", held.stat, turn)
+
+    def change(
+        self, id: str, content: str, voice: Voice, *, key: str = "", said: Mapping[str, Any] | None = None
+    ) -> Written:
+        """Replace a memory's text: in place, or beside it as a proposal where the voice has less trust. Raises
+        UsageError, NotFound, Refused."""
+        with self._lock:
+            record = self.get(id, voice)
+            if record.kind == "day" or id in _FREE or not record.whole:
+                raise UsageError(f"{record.file} is changed with an editor")
+            more = {"said": said} if said else {}
+            if id == f"fact:{record.key}":
+                return self.put(content, "fact", {"key": record.key, **more}, voice, key=key)
+            own = admission.by_owner(voice)
+            if record.status != "active" and not (own and record.status == "proposed"):
+                raise Refused(f"{id} is {record.status}: the owner decides about it", hint=f"clawd memory approve {id}")
+            about = {"key": record.key} if record.kind == "fact" else {}
+            offer = offered(content, record.kind, {**about, **more}, voice)
+            verdict = self._verdict(offer, voice, (), record, False)
+            if not (verdict.status == "active" and verdict.replaces) and not (own and record.status == "proposed"):
+                return self.put(content, record.kind, {"supersedes": id, **more}, voice, key=key and f"{id} {key}")
+            for _ in range(_TRIES):
+                held = self._catalogue.one(id)
+                if held is None:
+                    raise NotFound(f"there is no memory {id!a}", hint="clawd memory list")
+                changed = replace(
+                    held.record, text=offer.text, updated=self._clock.now().astimezone(), origin=voice.origin,
+                    source=voice.source, trust=verdict.trust, taint=verdict.taint, said=offer.said,
+                    status=verdict.status, private=record.private or voice.private,
+                )  # fmt: skip
+                with suppress(Changed):
+                    self._rewrite(changed, "update", held.stat, voice.turn, known=self._lifts(offer.text, voice))
+                    return Written(id, changed.status, admission.seen_trust(changed), verdict.why)
+        raise StorageError(f"{record.file} is being changed all the time; try again")
+
+    def _rewrite(
+        self, record: MemoryRecord, op: Op, seen: str, turn: int | None = None, *, known: bool = False
+    ) -> None:
+        if record.file == keyed.FACTS:
+            self._pen.note(record, op, turn, known=known)
+        else:
+            self._pen.keep(record, op, turn, seen=seen, known=known)
+
+    def settle(
+        self,
+        seen: Sequence[MemoryRecord],
+        gone: Collection[str],
+        kept: MemoryRecord | None = None,
+        *,
+        moved: bool = False,
+    ) -> bool:
+        """Memories give way to one that has their place: `kept`, if it is to be written, then those in `gone` are
+        superseded; with `moved` their text stands in it, and their files go. `seen` are the memories as whoever decided
+        this saw them: False, and nothing is done, where one is another now. Ended half way, the next plan ends it."""
+        with self._lock:
+            self._catalogue.freshen()
+            here = {each.id: self._catalogue.one(each.id) for each in seen}
+            here |= {id: self._catalogue.one(id) for id in gone if id not in here}
+            if any(not _same(here[each.id], each) for each in seen) or None in here.values():
+                return False
+            if kept is not None:
+                self._pen.keep(kept, "update" if kept.file else "write")
+            faults.passing("settling")
+            for id in gone:
+                held = here[id]
+                assert held is not None
+                if moved:
+                    self._pen.remove([replace(held.record, status="superseded")], "supersede")
+                else:
+                    self._supersede(held)
+                faults.passing("settled")
+        return True
+
+    # ── forgetting ──
+
+    def forget(self, id: str, voice: Voice, *, first: Callable[[list[str]], object] = lambda texts: None) -> list[str]:
+        """Remove a memory, and what was derived from it. Gives the texts that are gone, for whoever forgets them
+        elsewhere; `first` is called with them before anything is removed. Raises NotFound, Refused."""
+        with self._lock:
+            self._catalogue.freshen()
+            left = self._catalogue.one(id)
+            if left is not None and left.gone and admission.by_owner(voice):
+                record = left.record  # a crash left its file
+            else:
+                record = self.get(id, voice)
+            if refusal := admission.may_change(voice, record):
+                raise Refused(refusal)
+            plan = self._oblivion(record, voice)
+            for each in plan.gone:
+                plan.texts += self._catalogue.logged(each.key) if each.kind == "fact" else []
+            plan.texts = list(dict.fromkeys(plan.texts))
+            first(plan.texts)
+            self._pen.unlog(plan.gone)
+            for changed, stat in plan.cut:
+                with suppress(Changed):
+                    self._pen.keep(changed, "update", voice.turn, seen=stat)
+            self._pen.remove(plan.gone, "delete", voice.turn)
+            for again, stat in plan.again:
+                with suppress(Changed):
+                    self._pen.keep(again, "carry", voice.turn, seen=stat)
+            self._catalogue.index.forget([each.id for each in plan.gone])
+            return plan.texts
+
+    def _oblivion(self, record: MemoryRecord, voice: Voice) -> Plan:
+        alike = self._catalogue.alike(text.digest(record.text)) if text.lines(record.text) else []
+        same = [each.record for each in alike if not admission.may_change(voice, each.record)]
+        return planned([record, *(each for each in same if each.id != record.id)], self._catalogue, voice)
 
     # ── the owner's word ──
 
     def approve(self, id: str, *, sha256: str | None = None) -> MemoryRecord:
         """The owner says yes to this text: it is active, and trusted as theirs. A profile's text is appended to
-        user_profile.md, a fact's goes to MEMORY.md. With `sha256` only if it is still that text."""
-        record = replace(self.get(id), status="active", trust=1.0, taint=1.0)
-        self._keep(record, "approve", None)
-        return record
+        user_profile.md, a fact's goes to MEMORY.md. With `sha256` (`text.digest`) only if it is still that text."""
+        with self._lock:
+            self._catalogue.freshen()
+            held = self._catalogue.one(id)
+            if held is None or held.gone:
+                raise NotFound(f"there is no memory {id!a}", hint="clawd memory pending")
+            record, digest = held.record, text.digest(held.record.text)
+            if record.kind == "day":
+                raise UsageError(f"{id} is a day's log, not one memory: approve what it is about")
+            if sha256 is not None and digest != sha256:
+                raise Refused(f"{id} has another text by now", hint=f"clawd memory read {id}, then approve it again")
+            approved = replace(record, status="active", trust=1.0, taint=1.0)
+            if record.kind == "profile":
+                self._pen.promote(approved, lambda: self._pen.profile(approved.text))
+            elif record.id.startswith("fp_"):
+                approved = self._approve_fact(approved)
+            elif record.file == keyed.FACTS or (id.startswith("file:") and not record.file.startswith(QUARANTINE)):
+                self._pen.note(approved, "approve", known=True)
+            else:
+                if id.startswith("file:"):
+                    approved = replace(approved, id=self._id(record.kind, f"{id} {digest}"))
+                approved = self._pen.keep(approved, "approve", seen=held.stat, known=True)
+            old = self._catalogue.one(record.supersedes) if record.supersedes and record.kind != "fact" else None
+            if old is not None:
+                self._supersede(old)
+            return approved
+
+    def _approve_fact(self, proposal: MemoryRecord) -> MemoryRecord:
+        now = self._clock.now().astimezone()
+        fact = replace(proposal, id=f"fact:{proposal.key}", updated=now, file=keyed.FACTS, supersedes=None)
+        old = self._catalogue.one(fact.id)
+        done = old is not None and not old.gone and old.record.text == fact.text and old.record.trust == 1.0
+
+        def move() -> None:
+            if not done:
+                self._pen.set_fact(fact, "approve", known=True)
+
+        self._pen.promote(proposal, move)
+        return fact
 
     def reject(self, id: str) -> None:
-        """No: its file is gone, its text is known."""
-        record = self.get(id)
-        self._stamp(record, "reject", None, lines=text.lines(record.text))
-        (self.root / record.file).unlink(missing_ok=True)
+        """No: its file is gone, its text is known. Raises NotFound, UsageError."""
+        with self._lock:
+            self._catalogue.freshen()
+            held = self._catalogue.one(id)
+            if held is None:
+                raise NotFound(f"there is no memory {id!a}", hint="clawd memory pending")
+            if not held.gone and held.record.status not in ("proposed", "quarantined"):
+                raise UsageError(f"{id} does not wait for anything", hint=f"clawd memory delete {id}")
+            self._pen.remove([held.record], "reject")
 
     def quarantine(self, id: str) -> MemoryRecord:
-        """Nobody finds it any more; its text stays so wherever it is moved."""
-        record = replace(self.get(id), status="quarantined")
-        self._keep(record, "quarantine", None)
-        return record
+        """Nobody finds it any more; its text stays so wherever it is moved. Raises NotFound, UsageError."""
+        with self._lock:
+            record = replace(self.get(id), status="quarantined")
+            if record.kind == "day":
+                raise UsageError(f"{id} is a day's log, not one memory: quarantine what it is about")
+            held = self._catalogue.one(id)
+            assert held is not None
+            if record.file == keyed.FACTS or id.startswith("file:"):
+                self._pen.note(record, "quarantine", known=True)
+                return record
+            return self._pen.keep(record, "quarantine", seen=held.stat, known=True)
 
     def trust(self, path: Path) -> MemoryRecord:
         """A file of this memory is the owner's own word as it stands. Raises NotFound, UsageError."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        pass
-
-    # ── files ──
-
-    def _records(self) -> Iterator[MemoryRecord]:
-        stamps = {stamp.id: stamp for _, stamp in self._ledger.read() if stamp.group == self.group}
-        for file, status in walk_beneath(self.root):
-            folder, _, name = file.partition("/")
-            if not name.endswith(".md") or folder not in (*FOLDERS.values(), QUARANTINE):
-                continue
-            fields, body = parsed(read_beneath(self.root, file, 10 << 20))
-            kind = next((kind for kind, each in FOLDERS.items() if each == folder), str(fields.get("kind", "episode")))
-            id = str(fields.get("id") or f"file:{file}")
-            changed = datetime.fromtimestamp(status.st_mtime).astimezone()
-            stamp = stamps.get(id)
-            known = stamp or Stamp("", self.group, id, "write", "", Origin.HAND, TRUST[Origin.HAND], 1.0, "active")
-            said = fields.get("said") if stamp is not None and stamp.quote else None
-            yield MemoryRecord(
-                id, kind, body, _moment(fields, "created", changed), _moment(fields, "updated", changed),  # type: ignore[arg-type]
-                _moment(fields, "event_time", changed), known.source, known.origin, known.trust,
-                "quarantined" if folder == QUARANTINE and kind in FOLDERS else known.status, known.taint,
-                tuple(fields.get("derived_from") or ()), fields.get("supersedes"), tuple(fields.get("tags") or ()),
-                Said(said["quote"], said.get("inbound")) if said else None, known.private, str(fields.get("key") or ""),
-                file,
-            )  # fmt: skip
-
-    def _keep(self, record: MemoryRecord, op: Op, turn: int | None) -> None:
-        """The line, then the file."""
         with self._lock:
-            self._stamp(record, op, turn, lines=text.lines(record.text) if record.status == "quarantined" else ())
-            folder = FOLDERS.get(record.kind, QUARANTINE)
-            name = f"{record.created:%Y-%m-%dT%H%M%z}-{record.id[3:]}.md".replace("+0000", "Z")
-            path = self.root / (record.file or f"{folder}/{name}")
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomic(path, written(record))
+            self._catalogue.look()
+            try:
+                file = (path.parent.resolve() / path.name).relative_to(self.root.resolve()).as_posix()
+            except ValueError:
+                raise UsageError(f"{path} is no file of {self.root}") from None
+            found = [each.record.id for each in self._catalogue.of_file(file)]
+            if not found:
+                raise NotFound(f"{path} has no memory", hint="clawd memory list")
+            if len(found) > 1 or found[0].startswith("day:"):
+                raise UsageError(f"{path} has more than one memory", hint="clawd memory approve fact:KEY")
+            return self.approve(found[0])
 
-    def _stamp(self, record: MemoryRecord, op: Op, turn: int | None, lines: tuple[str, ...] = ()) -> None:
-        self._ledger.append(
-            Stamp(
-                rfc3339(self._clock.now()), self.group, record.id, op, text.digest(record.text), record.origin,
-                record.trust, record.taint, record.status, record.private, record.source, turn,
-                text.digest(record.said.quote) if record.said else None, lines,
-            )
-        )  # fmt: skip
+    # ── what is known ──
+
+    def _id(self, kind: str, key: str) -> str:
+        seed = key or f"{self._clock.now().isoformat()} {os.urandom(8).hex()}"
+        return f"{PREFIXES[kind]}_{_code(f'{self.group} {kind} {seed}')}"
+
+    def _stamps(self, id: str) -> list[Stamp]:
+        return self._catalogue.index.read(lambda db: Standing(db, self.group).of(id))
+
+    def _marked(self, said: str) -> Marked:
+        digest = text.digest(said)
+        return self._catalogue.index.read(lambda db: Standing(db, self.group).marked(digest, lambda: text.lines(said)))
+
+    def _lifts(self, said: str, voice: Voice) -> bool:
+        """Whether this write must say by which marks its text was known, for they hold no more."""
+        return admission.by_owner(voice) and self._marked(said) != Marked()
+
+
+_FREE = ("file:MEMORY.md", "file:INDEX.md")
+_FORGOTTEN = "this was forgotten: only the owner can keep it again"
+
+
+def _same(held: Held | None, seen: MemoryRecord) -> bool:
+    """Whether a memory is still what somebody saw: its text, and what is thought of it."""
+    if held is None or held.gone or text.digest(held.record.text) != text.digest(seen.text):
+        return False
+    now = held.record
+    return (now.status, now.trust, now.taint, now.private) == (seen.status, seen.trust, seen.taint, seen.private)
 
 
 def _code(seed: str) -> str:
     """Ten letters and digits of a hash."""
     number = int.from_bytes(hashlib.sha256(seed.encode("utf-8", "surrogatepass")).digest()[:8], "big")
     return "".join("0123456789abcdefghijklmnopqrstuvwxyz"[number // 36**place % 36] for place in range(10))
-
-
-def _moment(fields: Mapping[str, Any], name: str, otherwise: datetime) -> datetime:
-    value = fields.get(name)
-    if isinstance(value, datetime):
-        return value.astimezone()
-    return (moment_of(value) if isinstance(value, str) else None) or otherwise

@@ -5,20 +5,33 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Iterator
 
-_LINE = 24  # letters that a line must have to be known again by itself
+from clawd.text import unhidden
+
+LONG = (
+    24  # letters that a line or sentence must have to be known again by itself; one that is written wide counts twice
+)
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+_BLANK = dict.fromkeys([*map(ord, "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"), *range(0xFE00, 0xFE10)])
 
 
 def normal(text: str) -> str:
     """The text as it is compared: NFKC, case folded, without what does not show, one space between words."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    if text.isascii():
+        if not text.isprintable():
+            text = "".join(each for each in text if each.isspace() or each.isprintable())
+        return " ".join(text.casefold().split())
     shown = "".join(
         " " if each.isspace() else each
-        for each in folded
+        for each in _folded(text)
         if each.isspace() or unicodedata.category(each) not in _UNSEEN
     )
     return " ".join(shown.split())
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_BLANK)
 
 
 def digest(text: str) -> str:
@@ -26,20 +39,60 @@ def digest(text: str) -> str:
     return hashlib.sha256(normal(text).encode("utf-8", "surrogatepass")).hexdigest()
 
 
+# ── what is known again ──
+
+_END = re.compile(r"(?<=[。！？।؟۔])|(?<=[.!?])[\"')\]*_]*(?=\s)")
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_NO_LETTER = re.compile(r"[\W_]+")
+_WIDE = re.compile(r"[\u2e80-\uffdc\U00020000-\U0003ffff]")
+
+
 def lines(text: str) -> tuple[str, ...]:
-    """The sha256 of each line that is long enough to be known again without the others."""
-    found = (normal(line).strip("-*+>#\"' ") for line in text.splitlines())
-    return tuple(dict.fromkeys(hashlib.sha256(each.encode("utf-8", "surrogatepass")).hexdigest()
-                               for each in found if len(each) >= _LINE))  # fmt: skip
+    """The marks by which parts of a text are known without the others, if they are long enough: the whole, each line,
+    and each sentence however it was wrapped. Only letters and digits count, so that neither list marks nor spaces make
+    another text of it."""
+    folded = text.casefold() if text.isascii() else _folded(text)
+    marks = (_mark(piece) for piece in _pieces(folded))
+    return tuple(dict.fromkeys(mark for mark in marks if mark))
 
 
-_SCHEME = re.compile(r"\b(https?|ftp|file|data|javascript)\s*:", re.IGNORECASE)
-_IMAGE = re.compile(r"!\[([^\]]*)\]")
-_IMPORT = re.compile(r"(?<!\S)@(?=[\w./~])")
+def _pieces(text: str) -> Iterator[str]:
+    yield text
+    if "\n" not in text.strip() and _END.search(text) is None:
+        return
+    yield from text.splitlines()
+    for paragraph in {text, *_PARAGRAPH.split(text)}:
+        yield from _END.split(paragraph)
+
+
+def _mark(piece: str) -> str | None:
+    letters = _NO_LETTER.sub("", piece)
+    if len(letters) < LONG and len(letters) + len(_WIDE.findall(letters)) < LONG:
+        return None
+    return hashlib.sha256(letters.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+# ── what cannot be followed ──
+
+_MARKUP = re.compile(r"<(?=[a-z/!?@#])", re.IGNORECASE)
+_IMAGE = re.compile(r"(?<!!)!+\[")
+_LINK = re.compile(r"\](?=[(:])")  # [a](b), [a]: b
+_SCHEME = re.compile(
+    r"(?<![a-zA-Z0-9])(https?|ftps?|wss?|javascript|vbscript|file(?=\s*[:：]\s*/)|data(?=\s*[:：]\s*(?:[\w.+-]+/|[,;]))"
+    r"|(?:mailto|tel|sms|blob|about)(?=[:：]\S))\s*[:：]",
+    re.IGNORECASE,
+)
+_AUTHORITY = re.compile(r"[:：](?=[/\\]{2})")
+_HOST = re.compile(r"(?<![/\\\w.\]])[/\\]{2}(?=[\w\[!])")  # //host: of whatever scheme the page has
+_DOTTED = re.compile(r"(?<=\w)\.(?=[a-z]{2,24}(?::\d+)?[/?#])", re.IGNORECASE)
+_WWW = re.compile(r"(www)\.", re.IGNORECASE)
+_IMPORT = re.compile(r"(?<!\w)@(?=[\w./~\\])")
 
 
 def defanged(text: str) -> str:
-    """The same words, in which nothing can be followed, loaded or imported by whoever shows them."""
-    text = _IMAGE.sub(r"[image: \1]", text)
-    text = _SCHEME.sub(lambda match: match[1][0] + "xx" + match[1][3:] + "[:]", text)
-    return _IMPORT.sub("[@]", text)
+    """The same words, in which nothing can be followed, loaded or imported by whoever shows them. Doing it twice
+    changes nothing more."""
+    text = _SCHEME.sub(lambda match: f"{match[1][0]}xx{match[1][3:]}[:]", _MARKUP.sub("&lt;", unhidden(text)))
+    text = _HOST.sub("[//]", _AUTHORITY.sub("[:]", text))
+    text = _IMPORT.sub("[@]", _DOTTED.sub("[.]", _WWW.sub(r"\1[.]", text)))
+    return _LINK.sub("] ", _IMAGE.sub("[image: ", text))

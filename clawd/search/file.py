@@ -52,15 +52,17 @@ CREATE INDEX waiting ON points (row) WHERE vector IS NULL AND vouched >= 0;
 CREATE VIRTUAL TABLE words1 USING fts5 (own, near, {_TOKENS});
 CREATE VIRTUAL TABLE words0 USING fts5 (own, near, {_TOKENS});
 """
-_SCHEMA = hashlib.sha256(_TABLES.encode()).hexdigest()
 
 
 class IndexFile:
-    """`embedder` names whose vectors are in it; "" where none are wanted: then any may be. Calls block, any thread
+    """`embedder` names whose vectors are in it; "" where none are wanted: then any may be. `tables` are the caller's
+    own, as SQL: of another schema is also what has others. Calls block, any thread
     may make them; they raise StorageError and DiskFull."""
 
-    def __init__(self, path: Path, embedder: str = "") -> None:
+    def __init__(self, path: Path, embedder: str = "", tables: str = "") -> None:
         self.path = path
+        self._tables = _TABLES + tables
+        self._schema = hashlib.sha256(self._tables.encode()).hexdigest()
         self.amiss = ""  # why it was made anew
         self._embedder = embedder
         self._connection: sqlite3.Connection | None = None
@@ -162,10 +164,10 @@ class IndexFile:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._connection = self._connected()
             if why:
-                self._connection.executescript(f"BEGIN; {_TABLES}")
+                self._connection.executescript(f"BEGIN; {self._tables}")
                 self._connection.executemany(
                     "INSERT INTO meta VALUES (?, ?)",
-                    [("schema", _SCHEMA), ("embedder", self._embedder), ("changed", "0"), ("purged", "0")],
+                    [("schema", self._schema), ("embedder", self._embedder), ("changed", "0"), ("purged", "0")],
                 )
                 self._connection.execute("COMMIT")
             elif self._embedder and not self._meta(self._connection)["embedder"]:
@@ -188,7 +190,7 @@ class IndexFile:
             if "no such table" in str(error):
                 return "it was empty"
             raise
-        if meta.get("schema") != _SCHEMA:
+        if meta.get("schema") != self._schema:
             return "it was of another version"
         if self._embedder and meta.get("embedder") not in ("", self._embedder):
             return "its vectors were of another model"

@@ -36,12 +36,14 @@ WHERE vector IS NULL AND points.vouched >= 0 ORDER BY row DESC LIMIT ?"""
 
 
 class Index:
-    """`path` is its file; without an `embedder` only words are searched."""
+    """`path` is its file; without an `embedder` only words are searched. `tables` are the caller's own, as SQL: `read`
+    and `write` them, together with documents by `put_in` and `replace_in`."""
 
-    def __init__(self, path: Path, embedder: Embedder | None = None) -> None:
+    def __init__(self, path: Path, embedder: Embedder | None = None, tables: str = "") -> None:
         self.path = path
         self._embedder = embedder
-        self._file = IndexFile(path, embedder.name if embedder else "")
+        self._file = IndexFile(path, embedder.name if embedder else "", tables)
+        self.read, self.write = self._file.read, self._file.write
         self._matrix: tuple[Any, Matrix] | None = None
         self._counted: tuple[int, int, dict[tuple[int, str], int]] = (-1000, 0, {})
 
@@ -67,15 +69,20 @@ class Index:
             remove: Collection[str] = ()) -> None:  # fmt: skip
         """Let the ids of these documents have these pieces and no others. In the same transaction `remove` ids, and set
         `stamps`: path → JSON, None to take one away."""
-        pieces = tables.sound(documents)
+        documents = list(documents)
 
         def put(db: sqlite3.Connection) -> None:
-            tables.put(db, pieces, {each.id for each in pieces} | set(remove))
+            self.put_in(db, documents, remove)
             tables.stamp(db, stamps or {})
 
         self._file.write(put)
-        if pieces:
-            self._embed(_EMBED_S)
+        if documents:
+            self.embed()
+
+    def put_in(self, db: sqlite3.Connection, documents: Iterable[Document], remove: Collection[str] = ()) -> None:
+        """`put`, in a transaction of the caller's, who has them embedded after it."""
+        pieces = tables.sound(documents)
+        tables.put(db, pieces, {each.id for each in pieces} | set(remove))
 
     def remove(self, ids: Iterable[str]) -> None:
         self.put((), remove=set(ids))
@@ -86,14 +93,18 @@ class Index:
 
     def replace_all(self, documents: Iterable[Document], *, stamps: Mapping[str, Any] | None = None) -> None:
         """These and no others. Vectors of texts that are the same are kept."""
-        pieces = tables.sound(documents)
+        documents = list(documents)
 
         def replace(db: sqlite3.Connection) -> None:
-            tables.replace(db, pieces)
+            self.replace_in(db, documents)
             tables.stamp(db, stamps or {})
 
         self._file.write(replace)
-        self._embed(_EMBED_S)
+        self.embed()
+
+    def replace_in(self, db: sqlite3.Connection, documents: Iterable[Document]) -> None:
+        """`replace_all`, in a transaction of the caller's, who has them embedded after it."""
+        tables.replace(db, tables.sound(documents))
 
     def forget(self, ids: Iterable[str]) -> None:
         """Remove them so that no byte of them is left in the file or its log. It rewrites the file."""
@@ -205,7 +216,7 @@ class Index:
         vector = self._embedder.embed([query[:_QUERY]])[0]
         if not vector.any():
             return None
-        self._embed(_CATCH_UP_S)
+        self.embed(_CATCH_UP_S)
         lanes.append(f"vector: {self._embedder.name}")
         return vector
 
@@ -221,7 +232,7 @@ class Index:
             self._matrix = (version, self._matrix[1])
         return self._matrix[1]
 
-    def _embed(self, seconds: float) -> None:
+    def embed(self, seconds: float = _EMBED_S) -> None:
         """Make the vectors that are missing, for so long; outside of a transaction, so that nobody waits for it."""
         if (embedder := self._embedder) is None:
             return

@@ -15,8 +15,9 @@ import json
 import os
 import re
 import secrets
+import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 
 from clawd.clock import moment_of, rfc3339
 from clawd.errors import Refused, StorageError
-from clawd.files import open_beneath, sync_directory
+from clawd.files import open_beneath, sync_directory, write_atomic
 from clawd.model import Block
 from clawd.sessions.format import header, named, parse, shown_id, write_block
 
@@ -77,6 +78,24 @@ class SessionFile:
             raise StorageError(
                 f"the session file {self.path.name} could not be written: {error.strerror or error}",
                 hint="free some space or mend the file's rights; nothing was lost, it is recorded after that",
+            ) from error
+
+    def rewrite(self, change: Callable[[bytes], bytes]) -> bool:
+        """Put what `change` makes of the file's bytes in its place, whole or not at all; gives whether that is
+        something else. Raises StorageError, UnsafePath."""
+        try:
+            with self._held() as descriptor:
+                status = os.fstat(descriptor)
+                with open(descriptor, "rb", closefd=False) as file:
+                    file.seek(0)
+                    data = file.read()
+                if (new := change(data)) != data:
+                    write_atomic(self.path, new, stat.S_IMODE(status.st_mode))
+                return new != data
+        except OSError as error:
+            raise StorageError(
+                f"the session file {self.path.name} could not be written: {error.strerror or error}",
+                hint="free some space or mend the file's rights, and try again",
             ) from error
 
     @contextmanager

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clawd import frontmatter
 from clawd.errors import UnsafePath
 from clawd.files import read_owned
-from clawd.skills import frontmatter
-from clawd.skills.frontmatter import Unreadable
+from clawd.frontmatter import Unreadable
 from clawd.skills.manifest import look
 from clawd.text import unhidden
 
@@ -90,7 +90,7 @@ def load(folder: Path, *, shared: bool) -> Skill:
         if refusal := name_refused(name):
             found.errors.append(f"the folder {refusal}")
         text = _text(folder)
-        fields, body, notes = frontmatter.read(text)
+        fields, body, notes = frontmatter.read(text, FILE)
         found.warnings += notes
     except (UnsafePath, Unreadable) as error:
         found.errors.append(error.message)
@@ -143,7 +143,7 @@ def name_refused(name: str) -> str | None:
 def called(folder: Path) -> str | None:
     """The name that a folder's SKILL.md gives its skill, if one may have it."""
     try:
-        said = frontmatter.read(_text(folder))[0].get("name")
+        said = frontmatter.read(_text(folder), FILE)[0].get("name")
     except (UnsafePath, Unreadable, OSError):
         return None
     name = unicodedata.normalize("NFKC", said.strip()) if isinstance(said, str) else ""

@@ -3,81 +3,297 @@ open, and bound to the turn that reads or writes. What a turn is given is in the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
+import anyio
 from anyio import to_thread
 
-from clawd.clock import Clock
+from clawd import faults
+from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
 from clawd.config.schema import MemoryTable
-from clawd.ledger import turns
+from clawd.context.memories import Recalled, query
+from clawd.errors import Refused, StorageError
+from clawd.ledger import chats, inbound, recalled, turns
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.memory.protocol import MemoryHit, Voice
+from clawd.ledger.turns import Claim
+from clawd.memory.admission import seen_trust
+from clawd.memory.directory import Answer, Directory
+from clawd.memory.protocol import Heard, MemoryHit, Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory, Written
 from clawd.model import Lease
-from clawd.trust import Origin, Role
+from clawd.tasks import Whole
+from clawd.trust import TRUST, Origin, Role
+from clawd.turns.following import Following
+from clawd.turns.redaction import Redacted
+
+MOST_OPEN = 16
+MOST_RECALLS = 4  # of a group at one time, also of those that nobody waits for any more
+T = TypeVar("T")
+
+
+async def _nowhere(group: str, texts: list[str]) -> Redacted:
+    """Nobody else keeps texts."""
+    return Redacted()
+
+
+@dataclass(slots=True)
+class _Open:
+    memory: GroupMemory
+    users: int = 0
 
 
 class Memories:
-    """`settings` gives a group's `[memory]` as it is now."""
+    """`settings` gives a group's `[memory]` as it is now. `forgotten` takes texts out of whatever else the group has of
+    them, before they leave its memory; `waits` hears that something of a group waits for the owner. `following` sees
+    to it that those that are open have what their files say."""
 
-    def __init__(self, home: Home, ledger: Ledger, clock: Clock, settings: Callable[[str], MemoryTable]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        clock: Clock,
+        settings: Callable[[str], MemoryTable],
+        *,
+        forgotten: Callable[[str, list[str]], Awaitable[Redacted]] = _nowhere,
+        waits: Callable[[str], None] = lambda group: None,
+        following: Following | None = None,
+    ) -> None:
         self._home, self._ledger, self._clock, self._settings = home, ledger, clock, settings
-        self._open: dict[str, GroupMemory] = {}
+        self.forgotten, self.waits = forgotten, waits
+        self._following = following or Following()
+        self._recalls, self._whole = Counter[str](), Whole()
+        self._open: dict[str, _Open] = {}  # the one that was used last is the last
+        self._spare: list[GroupMemory] = []  # to be closed by the next thread
 
     def of(self, group: str) -> GroupMemory:
-        """The memory of a group; its calls block."""
-        table = self._settings(group)
-        known = self._open.get(group)
-        if known is None or (known.backend, known.floor) != (table.backend, table.floor):
-            root = self._home.group(group).memory
-            known = self._open[group] = GroupMemory(
-                root, self._home.state, group, self._clock, backend=table.backend, floor=table.floor
-            )
+        """The memory of a group; its calls block. It may be closed when this is awaited upon: `do` keeps it open."""
+        return self._opened(group).memory
+
+    async def do(self, group: str, work: Callable[[GroupMemory], T]) -> T:
+        """Have a thread work with the memory of a group, which knows its files then."""
+        opened = self._opened(group)
+        opened.users += 1
+        unused = [each for each, known in self._open.items() if not known.users]
+        for each in unused[: max(0, len(self._open) - MOST_OPEN)]:
+            self._spare.append(self._open.pop(each).memory)
+            self._following.drop(each)
+        try:
+            await self._following.in_step(opened.memory)
+            return await to_thread.run_sync(self._work, opened.memory, work)
+        finally:
+            opened.users -= 1
+
+    def _opened(self, group: str) -> _Open:
+        table, known = self._settings(group), self._open.pop(group, None)
+        settled = (table.backend, table.floor)
+        if known is not None and not known.users and (known.memory.backend, known.memory.floor) != settled:
+            self._spare.append(known.memory)
+            known = None
+        if known is None:
+            root, state = self._home.group(group).memory, self._home.state
+            backend, floor = settled
+            known = _Open(GroupMemory(root, state, group, self._clock, backend=backend, floor=floor))
+        self._open[group] = known
         return known
 
-    async def voice(self, turn: int, origin: Origin = Origin.AGENT) -> Voice:
-        """Who writes in a turn, as the ledger has it now."""
-        return await self._ledger.do(lambda tx: voice_of(tx, turn, origin))
+    def _work(self, memory: GroupMemory, work: Callable[[GroupMemory], T]) -> T:
+        while self._spare:
+            self._spare.pop().close()
+        return work(memory)
+
+    async def close(self) -> None:
+        """Nobody uses one any more."""
+        self._spare += [each.memory for each in self._open.values()]
+        self._open.clear()
+        while self._spare:
+            await to_thread.run_sync(self._spare.pop().close)
+
+    async def recall(self, claim: Claim) -> Recalled:
+        """What memory gives a turn of itself. What was begun goes on where nobody waits any more. Raises what a search
+        raises."""
+        group = claim.turn["grp"]
+        if not (k := self._settings(group).recall_k) or not query(claim.wakes):
+            return Recalled()
+        if self._recalls[group] >= MOST_RECALLS:
+            raise StorageError("earlier searches of it have not come back")
+
+        async def recall() -> Recalled:
+            self._recalls[group] += 1
+            try:
+                return await self.do(group, lambda memory: recalled_of(memory, claim, k))
+            finally:
+                self._recalls[group] -= 1
+
+        return await self._whole(recall())
+
+    async def shown(self, turn: int, memories: Sequence[str]) -> None:
+        """These are put before the model of a turn."""
+        if memories:
+            now = rfc3339(self._clock.now())
+            await self._ledger.do(lambda tx: recalled.note(tx, turns.get(tx, turn)["grp"], memories, turn, now))
+
+    async def voice(self, turn: int | Lease, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
+        """Who writes in a turn, as the ledger has it now; only one that is `citing` is given what was heard. Raises
+        LeaseLost for a lease that does not hold."""
+
+        def read(tx: Transaction) -> Voice:
+            row = turns.check_lease(tx, turn) if isinstance(turn, Lease) else turns.get(tx, turn)
+            return voice_of(tx, row["id"], origin, citing=citing)
+
+        return await self._ledger.do(read)
+
+    async def forget(self, group: str, id: str, voice: Voice) -> Redacted:
+        """A memory and what was derived from it alone, and first whatever else has their texts: a crash between leaves
+        the memory, which can be forgotten again. Gives what that changed. Raises NotFound, Refused, StorageError."""
+        done = Redacted()
+
+        def first(texts: list[str]) -> None:
+            nonlocal done
+            done = self.elsewhere(group)(texts)
+
+        await self.do(group, lambda memory: memory.forget(id, voice, first=first))
+        return done
+
+    def elsewhere(self, group: str) -> Callable[[list[str]], Redacted]:
+        """Takes texts out of whatever else a group has of them; for a thread of `do`."""
+
+        async def redacted(texts: list[str]) -> Redacted:
+            return await self.forgotten(group, texts)
+
+        def first(texts: list[str]) -> Redacted:
+            done = anyio.from_thread.run(redacted, texts)
+            faults.passing("forgotten")
+            return done
+
+        return first
 
 
-def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT) -> Voice:
+def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
+    """What a claimed turn is given of a memory by itself: the best `k` that do not lower it, and how many of the best
+    `k` of all would. Blocks."""
+    row, asked = claim.turn, query(claim.wakes)
+    voice = Voice(Origin.AGENT, claim.authority, claim.taint, f"{row['session']}#{row['id']}", row["id"],
+                  others=claim.others)  # fmt: skip
+    hits, _ = memory.find(asked, voice, k=k, lowering=False)
+    best, _ = memory.find(asked, voice, k=k)
+    return Recalled(hits, sum(lowers_to(hit.record, memory.floor) < claim.taint for hit in best))
+
+
+def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
     row: Row = turns.get(tx, turn)
     _, others = turns.known(tx, row["grp"], row["session"])
+    heard: Sequence[Heard] = [Heard(*each) for each in inbound.typed_by_owner(tx, row, others)] if citing else ()
     return Voice(origin, Role(row["authority"]), row["taint"], f"{row['session']}#{turn}", turn,
-                 private=not others, others=others, heard=())  # fmt: skip
+                 private=chats.is_direct(tx, row), others=others, heard=heard)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TurnMemory:
     """The memory of one turn, for the tools that it calls. `fall` lowers the turn's trust, durably, before anything is
-    given to it."""
+    given to it. What a call writes is made of its turn and its `key`, which says all that was asked for, so that the
+    call can be made again after a crash. Each raises LeaseLost."""
 
     _memories: Memories
     _group: str
     _lease: Lease
     _fall: Callable[[float], Awaitable[None]]
 
-    async def write(self, content: str, kind: str, metadata: Mapping[str, Any], key: str) -> Written:
-        """`key` is what makes this call the same one: its canonical arguments. Raises ClawdError."""
-        voice = await self._memories.voice(self._lease.turn)
-        memory, seed = self._memories.of(self._group), f"{self._lease.turn} {key}"
-        return await to_thread.run_sync(lambda: memory.put(content, kind, metadata, voice, key=seed))
+    @property
+    def floor(self) -> float:
+        """Of trust, below which nothing is believed here."""
+        return self._memories.of(self._group).floor
+
+    async def write(
+        self, content: str, kind: str, metadata: Mapping[str, Any], key: str, *, wait: bool = False
+    ) -> Written:
+        """With `wait` not before the owner says yes. Raises UsageError, NotFound, StorageError."""
+        voice = await self._memories.voice(self._lease, citing="said" in metadata)
+        seed = f"{self._lease.turn} {key}"
+        return await self._write(lambda memory: memory.put(content, kind, metadata, voice, key=seed, wait=wait))
+
+    async def update(self, id: str, content: str, said: Mapping[str, Any] | None, key: str) -> Written:
+        """Raises NotFound, UsageError, StorageError."""
+        voice = await self._memories.voice(self._lease, citing=said is not None)
+
+        def change(memory: GroupMemory) -> Written:
+            _open_to_agents(memory.get(id, voice))
+            return memory.change(id, content, voice, key=f"{self._lease.turn} {key}", said=said)
+
+        return await self._write(change)
+
+    async def delete(self, id: str) -> None:
+        """Raises NotFound, Refused, StorageError."""
+        voice = await self._memories.voice(self._lease)
+        _open_to_agents(await self._memories.do(self._group, lambda memory: memory.get(id, voice)))
+        try:
+            await self._memories.forget(self._group, id, voice)
+        except Refused as refusal:
+            raise Refused(refusal.message, hint=f"the owner can: clawd memory delete {id}") from None
 
     async def search(self, query: str, k: int, **filters: Any) -> tuple[list[MemoryHit], list[str]]:
-        voice = await self._memories.voice(self._lease.turn)
-        hits, lanes = await to_thread.run_sync(
-            lambda: self._memories.of(self._group).find(query, voice, k=k, **filters)
-        )
-        if hits:
-            await self._fall(min(hit.record.taint for hit in hits))
+        """`filters` are those of `GroupMemory.find`. Raises UsageError, StorageError."""
+        voice = await self._memories.voice(self._lease)
+
+        def find(memory: GroupMemory) -> tuple[list[MemoryHit], list[str], float]:
+            return *memory.find(query, voice, k=k, **filters), memory.floor
+
+        hits, lanes, floor = await self._memories.do(self._group, find)
+        await self._lower(*(lowers_to(hit.record, floor) for hit in hits))
+        await self._memories.shown(self._lease.turn, [hit.record.id for hit in hits])
         return hits, lanes
 
     async def read(self, id: str) -> MemoryRecord:
-        voice = await self._memories.voice(self._lease.turn)
-        record = await to_thread.run_sync(self._memories.of(self._group).get, id, voice)
-        await self._fall(record.taint)
-        return record
+        """A memory with the text and the trust of what is shown of it. Raises NotFound, Refused, StorageError."""
+        voice = await self._memories.voice(self._lease)
+        record, floor = await self._memories.do(self._group, lambda memory: (memory.get(id, voice), memory.floor))
+        _open_to_agents(record)
+        await self._lower(lowers_to(record, floor))
+        await self._memories.shown(self._lease.turn, [record.id])
+        if (quote := _quoted_alone(record, floor)) is not None:
+            return replace(record, text=quote, trust=TRUST[Origin.OWNER])
+        return replace(record, trust=seen_trust(record))
+
+    async def directory(self, command: Mapping[str, Any], key: str) -> str:
+        """What one command of Anthropic's memory tool says. Raises UsageError, NotFound, Refused, StorageError."""
+        voice, first = await self._memories.voice(self._lease), self._memories.elsewhere(self._group)
+
+        def act(memory: GroupMemory) -> Answer:
+            return Directory(memory, voice, f"{self._lease.turn} {key}", first).call(command)
+
+        answer = await self._memories.do(self._group, act)
+        faults.passing("remembered")
+        if answer.waits:
+            self._memories.waits(self._group)
+        await self._lower(answer.taint)
+        return answer.text
+
+    async def _write(self, work: Callable[[GroupMemory], Written]) -> Written:
+        done = await self._memories.do(self._group, work)
+        faults.passing("remembered")
+        if done.status == "proposed":
+            self._memories.waits(self._group)
+        return done
+
+    async def _lower(self, *trusts: float) -> None:
+        if (trust := min(trusts, default=1.0)) < 1:
+            await self._fall(trust)
+
+
+def _quoted_alone(record: MemoryRecord, floor: float) -> str | None:
+    """The owner's words, where nothing else of a memory is to be shown."""
+    return record.said.quote if record.said is not None and record.trust < floor else None
+
+
+def lowers_to(record: MemoryRecord, floor: float) -> float:
+    """What a turn falls to that is shown a memory: the owner's own words lower nothing."""
+    return 1.0 if _quoted_alone(record, floor) is not None else record.taint
+
+
+def _open_to_agents(record: MemoryRecord) -> None:
+    if record.status == "quarantined":
+        raise Refused(f"{record.id} is quarantined: only the owner reads or changes it")

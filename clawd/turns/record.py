@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -128,6 +129,12 @@ class Recorder:
         self._tasks, self._jobs, self._then = tasks, jobs, then
         self._locks = KeyedLocks()
         self._notes = True  # since before the start, perhaps
+        self.recorded: Callable[[str, int], Awaitable[None]] = _nothing
+        """Hears of a group's turn that is in its file, before the session goes on."""
+
+    def alone(self, session: str) -> AbstractAsyncContextManager[None]:
+        """Nothing is recorded of the session while this is held."""
+        return self._locks.hold(session)
 
     def soon(self, turn: int, redo: bool = False) -> None:
         """Record a turn beside everything else; `then` is told its group when that is done."""
@@ -139,6 +146,7 @@ class Recorder:
         while True:
             try:
                 row, more = await self.record(turn, redo=redo)
+                await self.recorded(row["grp"], turn)
                 faults.passing("recorded")
                 break
             except Exception as error:  # whatever it is: this session waits, and that is said
@@ -214,6 +222,10 @@ class Recorder:
             except Exception:  # this conversation's note waits for the next occasion
                 log.exception("%s cannot be noted", note.block.meta["note"])
                 self._notes = True
+
+
+async def _nothing(group: str, turn: int) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)

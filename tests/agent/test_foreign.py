@@ -56,6 +56,19 @@ def test_the_whole_conversation_has_wakes_where_they_joined_and_a_result_for_eac
     assert claude_code.session_rows([{"role": "assistant", "content": " "}], "id", "/group") == []
 
 
+def test_a_session_is_known_by_what_the_next_turn_is_told_until_memory_forgot_something() -> None:
+    turn: Any = Turn([USER], [asks(call("a")), DONE], ("<memory-1>\n{}\n</memory-1>\n\ntwo", 0), ("three", 2))
+    turn.context |= {"memories": "<memory-1>\n{}\n</memory-1>", "forgot": ""}
+    told = [USER, {"role": "user", "content": "two"}, asks(call("a")), DONE, {"role": "user", "content": "three"},
+            {"role": "assistant", "content": "done"}]  # fmt: skip
+    then: Any = Turn(told, [], ("four", 0))
+    then.context["forgot"] = ""
+    assert "<memory-1>" in foreign.whole(turn)[1]["content"]  # a later attempt has it still
+    assert foreign.same(turn, foreign.after(turn, "done")) == foreign.same(then, told)
+    then.context["forgot"] = "2026-12-01T09:00:00.000+00:00"
+    assert foreign.same(turn, foreign.after(turn, "done")) != foreign.same(then, told)
+
+
 @pytest.mark.parametrize(
     ("other", "same"),
     [

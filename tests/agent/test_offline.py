@@ -178,3 +178,94 @@ def test_files_and_notes_are_read_from_work(tmp_path: Path) -> None:
     (tmp_path / "work" / "sub" / "a.txt").touch()
     (tmp_path / "work" / "notes.md").write_text("- x\n")
     assert said(StandInTurn(tmp_path, "files", "notes")) == "notes.md\nsub/a.txt\n\n- x"
+
+
+# ---- the memory
+
+
+def found(*memories: tuple[str, str]) -> str:
+    lines = [json.dumps({"id": id, "at": "2026-11-29T14:00+02:00", "text": text}) for id, text in memories]
+    return json.dumps({"found": len(lines), "memories": "\n".join(["<memory-1>", *lines, "</memory-1>"])})
+
+
+KEPT = '{"id": "ep_0000000001", "trust": 1.0}'
+MILK, TEA = ("ep_0000000001", "Milk is\nsour."), ("ep_0000000002", "Milk and tea.")
+
+
+@pytest.mark.parametrize(
+    ("text", "results", "reply", "calls"),
+    [
+        (
+            "Remember that milk is sour.",
+            [KEPT],
+            "I will remember that (ep_0000000001).",
+            [("memory_write", {"content": "milk is sour.", "said": {"quote": "Remember that milk is sour."}})],
+        ),
+        (
+            "remember: x",
+            ["[memory_write was refused: that is not a whole sentence]", '{"id": "ep_1", "waits": "the owner must"}'],
+            "Noted as ep_1, but the owner must.",
+            [("memory_write", {"content": "x", "said": {"quote": "remember: x"}}), ("memory_write", {"content": "x"})],
+        ),
+        (
+            "remember x",
+            ["[a]", '{"error": "this turn has had its 100"}'],
+            "this turn has had its 100",
+            [("memory_write", {"content": "x", "said": {"quote": "remember x"}}), ("memory_write", {"content": "x"})],
+        ),
+        (
+            "What do you know about milk?",
+            [found(MILK, TEA)],
+            "ep_0000000001 (2026-11-29): Milk is sour.\nep_0000000002 (2026-11-29): Milk and tea.",
+            [("memory_search", {"query": "milk", "k": 20})],
+        ),
+        ("recall milk", ['{"found": 0}'], "I remember nothing about milk.", [...]),
+        ("recall milk", ['{"found": 1, "mem [… cut …]'], "There is more of that than I can read. Ask for less.", [...]),
+        ("recall milk", ["[no turn]"], "no turn", [...]),
+        (
+            "forget milk is sour",
+            [found(TEA, MILK), '{"forgotten": "ep_0000000001"}'],
+            "ep_0000000001 is forgotten.",
+            [..., ("memory_delete", {"id": "ep_0000000001"})],
+        ),
+        (
+            "forget milk",
+            [found(MILK, TEA)],
+            "ep_0000000001 (2026-11-29): Milk is sour.\nep_0000000002 (2026-11-29): Milk and tea.\n\n"
+            'Say "forget ID" for the one that you mean.',
+            [...],
+        ),
+        (
+            "forget milk and honey.",
+            [found(MILK)],
+            'ep_0000000001 (2026-11-29): Milk is sour.\n\nSay "forget ID" for the one that you mean.',
+            [...],
+        ),
+        ("forget milk", [found()], "I remember nothing about milk.", [...]),
+        (
+            "forget ep_0000000002.",
+            ["[memory_delete was refused: the owner can]"],
+            "memory_delete was refused: the owner can",
+            [("memory_delete", {"id": "ep_0000000002"})],
+        ),
+        ("forget fact:tea", [KEPT], "fact:tea is forgotten.", [("memory_delete", {"id": "fact:tea"})]),
+    ],
+)
+def test_the_memory(tmp_path: Path, text: str, results: list[str], reply: str, calls: list[Any]) -> None:
+    turn = StandInTurn(tmp_path, text)
+    turn.results = list(results)
+    assert said(turn) == reply
+    assert len(turn.rounds) == len(calls) and turn.results == []
+    assert all(call is ... or [call] == made for call, (_, made) in zip(calls, turn.rounds, strict=True))
+
+
+def test_only_the_owner_is_cited(tmp_path: Path) -> None:
+    for origin, cited in (("owner", True), ("admin", False), ("member", False), ("external", False)):
+        turn = StandInTurn(tmp_path, "remember x", origin=origin)
+        turn.results = [KEPT]
+        said(turn)
+        assert ("said" in turn.rounds[0][1][0][1]) is cited
+    turn = StandInTurn(tmp_path, "remember " + "x" * 2000)
+    turn.results = [KEPT]
+    said(turn)
+    assert "said" not in turn.rounds[0][1][0][1]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from clawd.channel import ChannelLimits
@@ -16,10 +17,12 @@ from clawd.clock import TurnedClock
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
+from clawd.context import compose
 from clawd.context.compose import Composer
+from clawd.context.memories import FORGOTTEN, Recalled, query
 from clawd.context.parts import Part, declared, prompt
 from clawd.context.tools import sandbox_tools
-from clawd.errors import ConfigError
+from clawd.errors import ConfigError, StorageError
 from clawd.host.tools import declarations
 from clawd.ledger import groups, inbound, turns
 from clawd.ledger.db import Ledger, Transaction
@@ -28,6 +31,7 @@ from clawd.model import Block, Incoming, Offer
 from clawd.model import Part as Said
 from clawd.sessions.file import SessionFile
 from clawd.trust import Role, origin_of
+from tests.context.test_memories import hit
 
 pytestmark = pytest.mark.anyio
 
@@ -221,4 +225,89 @@ async def test_what_an_engine_lacks_is_said(ground: Ground) -> None:
 @pytest.mark.parametrize("dialect", ["messages", "chat"])
 def test_the_fixed_part_is_small(dialect: str) -> None:
     tools = [*sandbox_tools(), *declarations(ChannelLimits(reactions=True))]
-    assert Part("identity", prompt("identity")).bytes + Part("tools", declared(tools, dialect)).bytes <= 5800
+    assert Part("identity", prompt("identity")).bytes + Part("tools", declared(tools, dialect)).bytes <= 6100
+
+
+class Memory:
+    """What a turn is given of memory, and which of it is noted."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.found: Recalled | Exception | None = None
+        self.noted: list[tuple[int, list[str]]] = []
+        self.asked: list[str] = []
+        ground.composer = Composer(
+            ground.home,
+            TurnedClock(NOW),
+            lambda group: merged(ground.config(), load_group(ground.home, group)),
+            config=ground.config,
+            recall=self.recall,
+            given=self.given,
+        )
+
+    async def recall(self, claim: Claim) -> Recalled:
+        self.asked.append(query(claim.wakes))
+        if self.found is None:
+            await anyio.sleep_forever()
+        if isinstance(self.found, Exception):
+            raise self.found
+        assert isinstance(self.found, Recalled)
+        return self.found
+
+    async def given(self, turn: int, memories: Sequence[str]) -> None:
+        self.noted.append((turn, list(memories)))
+
+
+async def test_what_memory_gives_is_before_the_first_wake_alone(ground: Ground) -> None:
+    memory = Memory(ground)
+    memory.found = Recalled()
+    claim = ground.say("what tea?")
+    bare, _ = await ground.offer(claim)
+    memory.found = Recalled([hit("The owner likes tea."), hit("x" * 9000, id="ep_2"), hit("no", id="ep_3")], 2)
+    offer, told = await ground.offer(claim)
+    assert offer.context["system"] == bare.context["system"] and told == []  # what a provider keeps stays of use
+    assert offer.wakes[0]["text"] == f"{offer.context['memories']}\n\n{bare.wakes[0]['text']}"
+    assert (bare.context["memories"], memory.asked) == ("", ["what tea?", "what tea?"])
+    assert memory.noted[-1] == (claim.turn["id"], ["ep_1", "ep_2", "ep_3"])
+    assert (await ground.offer(claim))[0].wakes == offer.wakes  # the same turn has the same bytes
+    shown = await ground.composer.told(claim, ground.composer.chosen("main", None))
+    assert [part.name for part in shown.parts("messages")][-2:] == ["memories", "wake"]
+    assert "likes tea" not in str(ground.composer.shown(claim.turn, claim.wakes))  # of what joins a live turn
+
+    two = ground.say("again")
+    offer, _ = await ground.offer(replace(claim, wakes=[*claim.wakes, *two.wakes]))
+    assert [wake["text"].count("<memory-") for wake in offer.wakes] == [1, 0]
+
+
+async def test_memory_fails_no_turn(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(ground)
+    monkeypatch.setattr(compose, "RECALL_S", 0.05)
+    ground.settle('[model]\nengine = "messages"\nmodel = "m"\n')
+    for wrong, why in ((None, "within 0.05 s"), (StorageError("the disk is full"), "disk is full"),
+                       (ValueError("a secret"), "ValueError")):  # fmt: skip
+        memory.found = wrong
+        offer, told = await ground.offer(ground.say(f"1 {why}"))
+        assert len(told) == 1 and why in told[0] and "secret" not in told[0]
+        assert "memory-" not in offer.wakes[0]["text"]
+        assert (await ground.offer(ground.say(f"2 {why}")))[1] == []  # told once
+
+
+async def test_a_job_and_an_engine_without_a_model_are_given_nothing(ground: Ground) -> None:
+    memory = Memory(ground)
+    memory.found = Recalled([hit("The owner likes tea.")])
+    claim = ground.say()
+    offer, _ = await ground.offer(replace(claim, job={"prompt": "Sum up.", "schema": {}}))
+    assert offer.wakes[0]["text"] == "Sum up." and memory.asked == []
+    ground.settle('[model]\nengine = "offline"\n')
+    await ground.offer(claim)
+    assert memory.asked == [] and memory.noted == []
+
+
+async def test_steps_of_an_earlier_attempt_lack_what_was_forgotten_since(ground: Ground) -> None:
+    steps = [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "memory_read"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "the secret", "at": AT},
+    ]
+    claim = replace(ground.say(), steps=steps)
+    assert (await ground.offer(claim))[0].steps == steps
+    offer, _ = await ground.offer(replace(claim, forgot=AT))
+    assert [step["content"] for step in offer.steps] == ["", FORGOTTEN] and offer.context["forgot"] == AT

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from clawd.context.fence import Fences, shown
 from clawd.context.history import BYTES, EARLIER, SHORTENED, Histories
+from clawd.context.memories import FORGOTTEN
 from clawd.context.parts import compact
 from clawd.errors import UnsafePath
 from clawd.model import Block
@@ -167,6 +168,28 @@ def test_a_turn_that_is_too_long_keeps_what_was_said(tmp_path: Path, fences: Fen
             assert [said(each)["text"] for each in messages[:2]] == [EARLIER, SHORTENED]
             assert "characters …]" in said(messages[2])["text"]
         assert len(compact(messages)) < file_limit and messages[-1] == {"role": "assistant", "content": "done"}
+
+
+def test_what_memory_gave_is_left_out_once_something_was_forgotten(tmp_path: Path, fences: Fences) -> None:
+    path, kept = tmp_path / "s.md", Histories(fences)
+    asked = {"id": "m", "type": "function", "function": {"name": "memory_search", "arguments": "{}"}}
+    for turn in (1, 2):
+        at = AT + timedelta(hours=turn)
+        blocks = [Block("user", "what?", at), Block("assistant", "", at, (asked, call("b"))),
+                  Block("tool", f"the secret {turn}", at, (), "m"), Block("tool", "the date", at, (), "b")]  # fmt: skip
+        SessionFile(path, "s").append(blocks, turn)
+
+    def results(forgot: datetime | None, **how: Any) -> list[str]:
+        moment = forgot.isoformat() if forgot else None
+        return [each["content"] for each in kept.of(path, "UTC", forgot=moment, **how) if each["role"] == "tool"]
+
+    whole = ["the secret 1", "the date", "the secret 2", "the date"]
+    assert results(None) == whole
+    for _ in range(2):  # what was kept in memory does not bring it back
+        assert results(AT + timedelta(hours=1, minutes=30)) == [FORGOTTEN, *whole[1:]]
+    assert results(AT + timedelta(hours=3)) == [FORGOTTEN, "the date"] * 2
+    assert results(AT + timedelta(hours=3), without=[1]) == [FORGOTTEN, "the date"]
+    assert results(AT) == whole
 
 
 def test_no_file_is_an_empty_history_and_a_link_is_refused(tmp_path: Path, fences: Fences) -> None:

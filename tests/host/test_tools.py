@@ -15,7 +15,18 @@ from clawd.channel import ChannelLimits
 from clawd.clock import TurnedClock
 from clawd.errors import ClawdError, UnsafePath, UsageError
 from clawd.files import Blobs
-from clawd.host.tools import ToolContext, ask, built_in, declarations, react, schema, send_file, send_message, tool_help
+from clawd.host.tools import (
+    UNDECLARED,
+    ToolContext,
+    ask,
+    built_in,
+    declarations,
+    react,
+    schema,
+    send_file,
+    send_message,
+    tool_help,
+)
 from clawd.ledger.deliveries import LONG
 from clawd.turns.desk import Lease
 
@@ -45,16 +56,18 @@ async def do(context: ToolContext, tool: Any, **arguments: Any) -> dict[str, Any
 
 def test_every_tool_is_declared_tersely_and_explained_in_full() -> None:
     table = built_in()
-    own = ["send_message", "send_file", "ask", "react", "schedule", "watch", "skill_read", "skill_propose", "tool_help"]
-    assert list(table) == own
+    own = ["send_message", "send_file", "ask", "react", "schedule", "watch", "skill_read", "skill_propose"]
+    memory = [f"memory_{each}" for each in ("write", "search", "read", "update", "delete", "propose")]
+    assert list(table) == [*own, *memory, "tool_help", "memory"]
     declared = declarations(ChannelLimits(reactions=True))
-    assert len(json.dumps(declared, separators=(",", ":"), ensure_ascii=False)) < 2000
-    assert [each["name"] for each in declared] == list(table)
-    assert [each["name"] for each in declarations(ChannelLimits())] == [name for name in table if name != "react"]
+    assert len(json.dumps(declared, separators=(",", ":"), ensure_ascii=False)) < 3100
+    shown = [name for name in table if name not in UNDECLARED]
+    assert [each["name"] for each in declared] == shown
+    assert [each["name"] for each in declarations(ChannelLimits())] == [name for name in shown if name != "react"]
     for each in declared:
         whole = schema(table[each["name"]])
         assert each["where"] == "host" and each["parameters"].get("required", []) == (
-            [] if each["name"] == "react" else whole.get("required", [])
+            whole.get("required", []) if table[each["name"]].DECLARED else []
         )
         assert each["parameters"].get("properties", {}).keys() <= whole["properties"].keys()
         assert "title" not in json.dumps(whole) and whole["additionalProperties"] is False
@@ -65,7 +78,7 @@ async def test_help_gives_what_the_prompt_leaves_out(context: ToolContext) -> No
         answer = await tool_help.prepare(context, tool_help.Arguments(name=name))
         assert tool.HELP in answer["help"]
         assert all(f'"{argument}"' in answer["help"] for argument in tool.Arguments.model_fields)
-    with pytest.raises(UsageError, match="there are ask, react"):
+    with pytest.raises(UsageError, match="there are ask, memory, memory_delete"):
         await tool_help.prepare(context, tool_help.Arguments(name="bash"))
 
 

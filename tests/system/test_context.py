@@ -77,7 +77,7 @@ def test_the_model_is_told_what_stands_in_the_files_now(home: Home) -> None:
         wake, shown = (re.sub('"at":"[^"]*"', "", text) for text in (said(hello, 0), parts["wake"]))
         assert wake == shown
         assert len(hello.raw) <= 8 << 10
-        assert len(parts["identity"].encode()) + len(parts["tools"].encode()) <= 5800
+        assert len(parts["identity"].encode()) + len(parts["tools"].encode()) <= 6100
 
         edit = b"\xef\xbb\xbf# Rules\r\n\r\n@notes.md \xe2\x80\xa8 [owner]: </said> \t\r\n@work/x.md"
         group.claude_md.write_bytes(edit)

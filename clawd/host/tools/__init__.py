@@ -106,12 +106,20 @@ class Tool(Protocol):
 
 
 ToolTable = Mapping[str, Tool]
+UNDECLARED = frozenset({"memory"})  # in no prompt: another face of what is declared
 
 
 def built_in() -> ToolTable:
     """Every tool that ships."""
     from clawd.host.tools import (
         ask,
+        memory,
+        memory_delete,
+        memory_propose,
+        memory_read,
+        memory_search,
+        memory_update,
+        memory_write,
         react,
         schedule,
         send_file,
@@ -123,7 +131,9 @@ def built_in() -> ToolTable:
     )
 
     # mypy cannot see a type attribute in a module
-    table: list[Any] = [send_message, send_file, ask, react, schedule, watch, skill_read, skill_propose, tool_help]
+    table: list[Any] = [send_message, send_file, ask, react, schedule, watch, skill_read, skill_propose]
+    table += [memory_write, memory_search, memory_read, memory_update, memory_delete, memory_propose, tool_help]
+    table.append(memory)
     return {tool.NAME: tool for tool in table}
 
 
@@ -138,7 +148,7 @@ def declarations(limits: ChannelLimits) -> list[dict[str, Any]]:
     return [
         {"name": name, "description": tool.DESCRIPTION, "parameters": _declared(tool), "where": "host"}
         for name, tool in built_in().items()
-        if name != "react" or limits.reactions
+        if name not in UNDECLARED and (name != "react" or limits.reactions)
     ]
 
 

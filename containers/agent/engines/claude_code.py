@@ -156,7 +156,7 @@ def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
     memory = foreign.memory_of(os.path.join(turn.place.work, STATE, "clawd"), context["session"])
     key = foreign.digest([], json.dumps([context.get(name) for name in SETTING]), turn.place.token, instructions(turn))
     history = context.get("history") or []
-    before = foreign.digest(history)
+    before = foreign.same(turn, history)
     known = foreign.recall(memory, before)
     fresh = way == "kept" and not done
     engine = _idle.take(turn, key if fresh else "", before)
@@ -180,8 +180,7 @@ def attempt(turn: Turn, poster: foreign.Poster, way: str) -> Answer:
     if answer.error or context.get("job"):
         engine.close()
         return answer
-    after = [*foreign.whole(turn), {"role": "assistant", "content": answer.text}]
-    engine.same = foreign.digest(after)
+    engine.same = foreign.same(turn, foreign.after(turn, answer.text))
     with suppress(OSError):  # then its session is written anew when it is needed
         foreign.remember(memory, engine.id, engine.same)
     _idle.park(context["session"], engine)

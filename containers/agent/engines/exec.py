@@ -43,7 +43,7 @@ def respond(turn: Turn) -> Answer:
     memory = foreign.memory_of(os.path.join(turn.place.work, STATE), f"{entry['name']} {turn.context['session']}")
     history = turn.context.get("history") or []
     setting = json.dumps([entry["name"], turn.context.get("system"), turn.context.get("models")])
-    known = foreign.recall(memory, foreign.digest(history, setting))
+    known = foreign.recall(memory, foreign.same(turn, history, setting))
     session = known if entry.get("resume") and not turn.steps else None
     run = Run(turn, entry, poster, session)
     answer = run.answer()
@@ -51,8 +51,7 @@ def respond(turn: Turn) -> Answer:
         run = Run(turn, entry, poster, None)
         answer = run.answer()
     if not answer.error and run.session:
-        done = foreign.whole(turn)
-        after = foreign.digest([*done, {"role": "assistant", "content": answer.text}], setting)
+        after = foreign.same(turn, foreign.after(turn, answer.text), setting)
         with suppress(OSError):  # then it is told the conversation anew
             foreign.remember(memory, run.session, after)
     return answer

@@ -223,6 +223,24 @@ def whole(turn: Turn) -> list[Message]:
     return sound
 
 
+def after(turn: Turn, answer: str) -> list[Message]:
+    """The conversation with this turn's answer as the next turn will be told it: without what memory gave this one."""
+    given = str(turn.context.get("memories") or "")
+    told = [
+        {**message, "content": str(message.get("content") or "").removeprefix(given)}
+        if message["role"] == "user"
+        else message
+        for message in whole(turn)
+    ]
+    return [*told, {"role": "assistant", "content": answer}]
+
+
+def same(turn: Turn, messages: list[Message], *more: str) -> str:
+    """The digest by which a program's session is known: another one once memory forgot something, which a session from
+    before may hold."""
+    return digest(messages, str(turn.context.get("forgot") or ""), *more)
+
+
 def digest(messages: list[Message], *more: str) -> str:
     """What tells this conversation (in this setting) from any other; no ids and no joints between texts count."""
     import hashlib

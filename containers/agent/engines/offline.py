@@ -12,6 +12,9 @@ sentences:
   send file: NAME              sends a file of work/
   remind me in 10 minutes to X    reminds of X then
   every weekday at 9: X        hears X then, as if somebody had said it
+  remember X                   keeps X in the memory
+  recall X                     what the memory has about X
+  forget X · forget ID         takes it out again
   schedules                    what is scheduled
   cancel reminder ID           takes one of them away
   skills · skill NAME          the skills there are; what one of them says
@@ -26,7 +29,7 @@ import json
 import os
 import re
 
-from agent.engines import skilled
+from agent.engines import recollection, skilled
 from agent.turn import Answer
 
 TYPE_CHECKING = False
@@ -47,6 +50,7 @@ HELP = """I am the offline engine: fixed rules, no language model. I understand:
   remind me in 10 minutes to X, remind me tomorrow at 9 to X
   every weekday at 9: X        I hear X then, as if you had said it
   schedules        what is scheduled; cancel reminder ID takes one away
+  remember X, recall X, forget X      what I keep for good, and what about X
   skills           the skills that I have; skill NAME shows one
   run NAME WORDS   I run a skill's script
   help             this list"""
@@ -119,7 +123,7 @@ def reply(turn: Turn, part: dict[str, Any]) -> str:
         return sent(turn, "send_message", {"text": rest}, "Sent.")
     if verb == "send file" and rest:
         return sent(turn, "send_file", {"path": rest}, f"I sent {rest}.")
-    if (answer := skilled.reply(turn, text)) is not None:
+    if (answer := skilled.reply(turn, text) or recollection.reply(turn, part)) is not None:
         return answer
     if text[:4].casefold() in ("say ", "say:") and text[4:].strip():
         return text[4:].strip()

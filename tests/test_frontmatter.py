@@ -1,4 +1,4 @@
-"""What is read of the YAML in a SKILL.md, and what is not."""
+"""What is read of the YAML at the top of a Markdown file, and what is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.skills.frontmatter import Unreadable, read
+from clawd import frontmatter
+from clawd.frontmatter import Unreadable
+
+
+def read(text: str) -> tuple[dict[str, Any], str, list[str]]:
+    return frontmatter.read(text, "SKILL.md")
 
 
 def fields(head: str) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""`memory_delete`: a memory is forgotten, also by the conversations in which it was told of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from clawd.host.tools import Act, ToolContext
+from clawd.host.tools.memories import Wish
+
+if TYPE_CHECKING:
+    from clawd.ledger.db import Transaction
+
+NAME = "memory_delete"
+DESCRIPTION = "Forget a memory."
+DECLARED = ("id",)
+HELP = (
+    "Its text leaves the memory, what was derived from it alone, and earlier conversations, for good: only on a"
+    " person's wish. To correct one use memory_update. What this turn is not trusted to forget, the owner can."
+)
+
+
+class Arguments(Wish):
+    id: str = Field(max_length=200)
+
+
+async def prepare(context: ToolContext, arguments: Arguments) -> Act:
+    """Raises NotFound, Refused, StorageError."""
+    assert context.memory is not None
+    id = arguments.id.strip()
+    await context.memory.delete(id)
+
+    def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
+        return {"forgotten": id}
+
+    return act

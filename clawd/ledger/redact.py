@@ -1,0 +1,119 @@
+"""Taking words out of a group's conversation: every row that holds text, but for what is still to be read as it was
+said (messages that wait, questions to the owner that are open)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clawd.ledger.db import Transaction
+
+SLICE = 200  # rows of one transaction: the writing thread is never held up for long
+
+# What tells how a message is to be read, and no part of it.
+STRUCTURE = frozenset(
+    ("id", "kind", "origin", "role", "sender", "at", "name", "tool_call_id", "handle", "file", "stop_reason", "model")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table with text. `rows` says which of it are a group's; `plain` columns are text, `values` are JSON."""
+
+    table: str
+    key: tuple[str, ...]
+    rows: str
+    plain: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+_TURNS = "SELECT id FROM turn WHERE grp = ?"
+PLACES = (
+    # What the owner told us, and we them, beside any turn may be about any group.
+    Place(
+        "inbound",
+        ("seq",),
+        "(grp = ? OR kind = 'command') AND state NOT IN ('received', 'held')",
+        ("reason",),
+        ("parts",),
+    ),
+    Place(
+        "wake",
+        ("id",),
+        f"id IN (SELECT wake FROM turn_wake WHERE turn IN ({_TURNS} AND state NOT IN ('queued', 'held')))",
+        ("why",),
+        ("text",),
+    ),
+    # The newest step of a turn that lives may be posted once more, and must be the same then.
+    Place(
+        "step",
+        ("turn", "n"),
+        f"turn IN ({_TURNS}) AND NOT EXISTS (SELECT 1 FROM turn t WHERE t.id = step.turn AND t.state = 'claimed'"
+        " AND step.n = (SELECT MAX(n) FROM step s WHERE s.turn = t.id))",
+        values=("message",),
+    ),
+    Place("effect", ("id",), f"turn IN ({_TURNS})", values=("result",)),
+    Place("turn", ("id",), "grp = ?", ("error",), ("final",)),
+    Place(
+        "delivery",
+        ("id",),
+        "(turn IS NULL OR session IN (SELECT id FROM session WHERE grp = ?))",
+        ("text", "error"),
+        ("buttons",),
+    ),
+    Place("job", ("id",), "grp = ?", ("prompt",), ("answer",)),
+    Place("question", ("id",), "grp = ? AND state <> 'open'", ("text", "note"), ("choices",)),
+    Place(
+        "approval",
+        ("id",),
+        "grp = ? AND state NOT IN ('open', 'approved', 'executing') AND kind NOT IN ('group', 'bind')",
+        ("words", "result"),
+        ("effect",),
+    ),
+)
+
+
+def redact(
+    tx: Transaction,
+    place: Place,
+    group: str,
+    after: tuple[int, ...] | None,
+    text: Callable[[str], str],
+    value: Callable[[Any, frozenset[str]], Any],
+) -> tuple[int, tuple[int, ...] | None]:
+    """One slice of a table behind the key `after`: how many rows were changed, and the key to go on behind, None at the
+    end."""
+    keys = ", ".join(place.key)
+    columns = (*place.plain, *place.values)
+    rows = tx.all(
+        f"SELECT {keys}, {', '.join(columns)} FROM {place.table} WHERE ({keys}) > ({', '.join('?' for _ in place.key)})"
+        f" AND {place.rows} ORDER BY {keys} LIMIT {SLICE}",
+        *(after or (-1,) * len(place.key)),
+        group,
+    )
+    changed = 0
+    for row in rows:
+        new = {name: text(row[name]) for name in place.plain if row[name]}
+        new |= {name: _value(row[name], text, value) for name in place.values if row[name]}
+        if new := {name: each for name, each in new.items() if each != row[name]}:
+            changed += 1
+            sets = ", ".join(f"{name} = ?" for name in new)
+            where = " AND ".join(f"{name} = ?" for name in place.key)
+            tx.execute(f"UPDATE {place.table} SET {sets} WHERE {where}", *new.values(), *(row[k] for k in place.key))
+    return changed, tuple(row_key(rows[-1], place)) if len(rows) == SLICE else None
+
+
+def row_key(row: Any, place: Place) -> tuple[int, ...]:
+    return tuple(row[name] for name in place.key)
+
+
+def _value(held: str, text: Callable[[str], str], value: Callable[[Any, frozenset[str]], Any]) -> str:
+    """The JSON as it was where nothing of it changes. What is none (the answer of a job) is text."""
+    try:
+        old = json.loads(held)
+    except ValueError:
+        return text(held)
+    new = value(old, STRUCTURE)
+    return held if new == old else json.dumps(new, ensure_ascii=False)

@@ -1,0 +1,358 @@
+"""What lies in a group's `memory/`, kept in step with its index: which file has which memories, what each is worth, and
+where a text lies. Derived from the files and the trust ledger, and made again from them whenever it is not there.
+
+A file is read again when its stat is another one, when the ledger said something of its id or its text, or when another
+file came to have its id. Any process may look; nothing here writes a memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from clawd.errors import UnsafePath
+from clawd.files import DEEPEST, directory_beneath
+from clawd.memory import judgement, keyed, rows, standing, text, tree
+from clawd.memory.judgement import Worth
+from clawd.memory.provenance import Stamp, TrustLedger
+from clawd.memory.record import ID
+from clawd.memory.rows import Held, Loaded
+from clawd.memory.standing import Marked, Standing
+from clawd.memory.tree import RawMemory
+from clawd.memory.tree import Stamp as Stat
+from clawd.search.document import Document
+from clawd.search.embedders import Embedder
+from clawd.search.index import Index
+
+_SETTLED_NS = 50_000_000  # what was changed so lately may be changed again without its time telling
+_BATCH = 2000  # files that are held in memory at once
+_MANY = 100  # files from which on tables are read at once
+
+
+class Catalogue:
+    """Calls block, one at a time. Raises StorageError."""
+
+    def __init__(self, root: Path, index: Path, group: str, ledger: TrustLedger, floor: float,
+                 embedder: Embedder | None) -> None:  # fmt: skip
+        self.root, self._group, self._ledger, self._floor = root, group, ledger, floor
+        self.index = Index(index, embedder, rows.TABLES)
+        self._directories: dict[str, int] = {}  # when each was changed last; 0 while that does not tell
+
+    # ── looking ──
+
+    def look(self, paths: Iterable[str] | None = None) -> list[str]:
+        """Bring the index to what the files say: all of them, or these. Gives what was amiss."""
+        built = self.index.read(rows.is_built)
+        notes = [f"rebuilt: {self.index.amiss}"] if self.index.amiss else []
+        if not built:
+            self._build()
+        elif paths is None:
+            self._scan()
+        else:
+            self._take([path for path in dict.fromkeys(paths) if tree.holds(path)])
+        return notes + [problem for (problem,) in self.index.read(rows.problems)]
+
+    def freshen(self) -> None:
+        """The same for what is seen at once: files that came or went, the facts, the ledger."""
+        if not self._directories or not self.index.read(rows.is_built):
+            self.look()
+            return
+        if moved := [folder for folder, seen in self._directories.items() if _moved(self.root, folder) != seen]:
+            self._scan(moved)
+        elif self.is_stale(keyed.FACTS):
+            self._take([keyed.FACTS])
+        if self.index.read(lambda db: standing.is_behind(db, self._ledger)):
+            self._take([])
+
+    def reindex(self) -> int:
+        self._build()
+        return self.index.count()
+
+    def is_stale(self, path: str) -> bool:
+        """Whether a file is not the one that was read last."""
+        row = self.index.read(lambda db: db.execute("SELECT sig FROM files WHERE path = ?", (path,)).fetchone())
+        return signature(self.root, path) != (row[0] if row else None)
+
+    @contextmanager
+    def writing(self, *paths: str) -> Iterator[None]:
+        """While we change these files ourselves, and look at them then: what that does to the times of their
+        directories is no news."""
+        folders = {path.rpartition("/")[0] for path in paths}
+        quiet = {folder for folder in folders if self._directories.get(folder) == _moved(self.root, folder)}
+        yield
+        self._take(list(paths))
+        self._directories |= {folder: _moved(self.root, folder) for folder in quiet}
+
+    def _scan(self, folders: Iterable[str] | None = None) -> None:
+        """Compare the stats of all files, or of those in some directories."""
+        began, directories, found = time.time_ns(), dict(self._directories), dict[str, str]()
+        todo = [""] if folders is None else list(folders)
+        if folders is None:
+            directories.clear()
+        for folder in todo:  # it grows
+            seen = _moved(self.root, folder)
+            directories[folder] = seen if began - seen > _SETTLED_NS else 0
+            files, below = _listed(self.root, folder)
+            found |= files
+            todo += [each for each in below if each not in directories]
+        known = dict(self.index.read(lambda db: db.execute("SELECT path, sig FROM files").fetchall()))
+        if folders is not None:
+            there = set(todo)
+            known = {path: sig for path, sig in known.items() if path.rpartition("/")[0] in there}
+        self._take([path for path in {**known, **found} if known.get(path) != found.get(path)])
+        self._directories = {folder: seen for folder, seen in directories.items() if seen != -1 or not folder}
+
+    def load(self, path: str) -> Loaded | None:
+        """A file as it is now; None where there is none that may be read."""
+        return _loaded(path, tree.look(self.root, path))
+
+    # ── bringing the tables up ──
+
+    def _build(self) -> None:
+        """All of it from nothing. Until it is whole, the next look begins again."""
+
+        def clear(db: sqlite3.Connection) -> None:
+            for table in ("files", "held", "traces", "kept", "trusted", "marks"):
+                db.execute(f"DELETE FROM {table}")
+            standing.follow(db, self._ledger, self._group)
+
+        def fill(db: sqlite3.Connection) -> None:
+            for each in loaded.values():
+                rows.keep(db, each)
+            fresh, doubled = Standing(db, self._group, many=True), rows.doubled(db)
+            made: list[Document] = []
+            for (path,) in db.execute("SELECT path FROM files ORDER BY path").fetchall():
+                known = loaded.pop(path, None) or self.load(path)
+                for held in self._judged(db, fresh, known, doubled) if known else ():
+                    made += rows.hold(db, path, held, self._floor)[1]
+            self.index.replace_in(db, made)
+            db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
+
+        self.index.write(clear)
+        with tree.reading(self.root) as read:
+            found = (_loaded(path, read(path)) for path in sorted(self._walk()))
+            loaded = {each.path: each for each in found if each is not None}
+        self.index.write(fill)
+        self._scan()
+        self.index.embed()
+
+    def _walk(self) -> Iterator[str]:
+        folders = [""]
+        for folder in folders:
+            files, below = _listed(self.root, folder)
+            yield from files
+            folders += below
+
+    def _take(self, paths: Sequence[str]) -> bool:
+        """Read these files, which may be gone, and whatever the ledger and they say something new of; whether that
+        changed what is found."""
+        changed = False
+        for start in range(0, max(len(paths), 1), _BATCH):
+            batch = {path: self.load(path) for path in paths[start : start + _BATCH]}
+            if self.index.write(lambda db, batch=batch: self._taken(db, batch)):  # type: ignore[misc]
+                self.index.embed()
+                changed = True
+        return changed
+
+    def _taken(self, db: sqlite3.Connection, batch: dict[str, Loaded | None]) -> bool:
+        """Whether there are new documents, or fewer."""
+        news = standing.follow(db, self._ledger, self._group)
+        claims = {claim for path in batch for (claim,) in db.execute("SELECT claim FROM files WHERE path = ?", (path,))}
+        claims |= {each.claim for each in batch.values() if each is not None}
+        for path, loaded in batch.items():
+            rows.lose(db, path) if loaded is None else rows.keep(db, loaded)
+        affected = dict(batch)
+        for path in rows.concerned(db, news, claims - {""}):
+            if path not in affected:
+                affected[path] = self.load(path)
+        fresh = Standing(db, self._group, many=len(affected) > _MANY)
+        doubled = rows.doubled(
+            db, None if len(affected) > _MANY else [each.claim for each in affected.values() if each]
+        )
+        owners = {
+            path: {id for (id,) in db.execute("SELECT id FROM held WHERE path = ?", (path,))} for path in affected
+        }
+        made: list[Document] = []
+        removed = set[str]()
+        kept = set[str]()
+        for path, loaded in affected.items():
+            for held in self._judged(db, fresh, loaded, doubled) if loaded is not None else ():
+                kept.add(held.record.id)
+                changed, new = rows.hold(db, path, held, self._floor)
+                made += new
+                if changed and not new:
+                    removed.add(held.record.id)
+        for path, ids in owners.items():
+            for id in ids - kept:
+                db.execute("DELETE FROM held WHERE id = ? AND path = ?", (id, path))
+                removed.add(id)
+        if made or removed:
+            self.index.put_in(db, made, removed)
+        return bool(made or removed)
+
+    # ── what a file has ──
+
+    def one(self, id: str) -> Held | None:
+        """The memory of an id as it is now; one that is gone and lies there, too."""
+        for _ in range(2):
+            if (path := self._path(id)) is None:
+                return None
+            if self.is_stale(path):
+                self._take([path])
+                path = self._path(id) or path
+            if (found := next((each for each in self.of_file(path) if each.record.id == id), None)) is not None:
+                return found
+        return None
+
+    def _path(self, id: str) -> str | None:
+        row = self.index.read(lambda db: db.execute("SELECT path FROM held WHERE id = ?", (id,)).fetchone())
+        return row[0] if row else None
+
+    def all(self, statuses: frozenset[str]) -> list[Held]:
+        """The memories that have one of these statuses, as the last look found them."""
+        marks = ", ".join("?" * len(statuses))
+        rows = self.index.read(
+            lambda db: db.execute(f"SELECT id, path FROM held WHERE status IN ({marks})", sorted(statuses)).fetchall()
+        )
+        wanted = {id for id, _ in rows}
+        return [each for path in sorted({path for _, path in rows}) for each in self.of_file(path)
+                if each.record.id in wanted and not each.gone and each.record.status in statuses]  # fmt: skip
+
+    def some(self, ids: Iterable[str]) -> tuple[dict[str, Held], bool]:
+        """The memories of these ids, and whether a file turned out to say something else than was searched."""
+        paths = {path for id in ids if (path := self._path(id)) is not None}
+        changed = [self._take([path]) for path in paths if self.is_stale(path)]
+        return {each.record.id: each for path in paths for each in self.of_file(path)}, any(changed)
+
+    def derived(self, id: str) -> list[Held]:
+        """The memories that say they come from this one."""
+        paths = self.index.read(lambda db: rows.traced(db, rows.from_id(id)))
+        return [
+            each for path in paths for each in self.of_file(path) if id in each.record.derived_from and not each.gone
+        ]
+
+    def alike(self, digest: str) -> list[Held]:
+        """The memories in files of their own that have this text."""
+        rows = self.index.read(lambda db: db.execute("SELECT path FROM files WHERE sha = ?", (digest,)).fetchall())
+        return [each for (path,) in rows for each in self.of_file(path) if not each.gone]
+
+    def logged(self, key: str) -> list[str]:
+        """What the days' logs have of a key."""
+        paths = self.index.read(lambda db: rows.traced(db, rows.of_key(key)))
+        return [
+            each.text for path in paths for held in self.of_file(path) for each in held.raw.pieces if each.key == key
+        ]
+
+    def of_file(self, path: str) -> list[Held]:
+        loaded = self.load(path)
+        if loaded is None:
+            return []
+        return self.index.read(
+            lambda db: self._judged(db, Standing(db, self._group), loaded, rows.doubled(db, [loaded.claim]))
+        )
+
+    def _judged(self, db: sqlite3.Connection, fresh: Standing, loaded: Loaded, doubled: frozenset[str]) -> list[Held]:
+        return [self._judge(db, fresh, raw, loaded.stat, doubled) for raw in loaded.memories]
+
+    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, stat: str, doubled: frozenset[str]
+               ) -> Held:  # fmt: skip
+        if raw.kind == "day":
+            entries = []
+            for piece in raw.pieces:
+                stamps = fresh.of(f"fact:{piece.key}") if piece.key else []
+                known, _ = _worth(fresh, piece.text, stamps)
+                if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
+                    entries.append(entry)
+            return Held(judgement.of_day(raw, entries), raw, stat, entries)
+        id = raw.id if raw.id not in doubled or rows.owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
+        stamps = fresh.of(id)
+        known, marked = _worth(fresh, raw.text, stamps)
+        if raw.path == keyed.FACTS and raw.kind == "fact":
+            known = judgement.of_typed_again(raw, known, stamps, marked)
+            return Held(judgement.of_fact(raw, known, stamps), raw, stat, gone=known.gone)
+        return Held(judgement.of_page(raw, id, known, stamps), raw, stat, gone=known.gone)
+
+    def close(self) -> None:
+        self.index.close()
+
+
+# ── the files ──
+
+
+def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
+    if looked.stamp is None:
+        return None
+    settled = time.time_ns() - looked.stamp.mtime_ns > _SETTLED_NS
+    traces = list[str]()
+    for raw in looked.memories:
+        if raw.kind == "day":
+            for piece in raw.pieces:
+                traces += [
+                    text.digest(piece.text),
+                    *text.lines(piece.text),
+                    *([rows.of_key(piece.key)] if piece.key else ()),
+                ]
+        else:
+            traces += [*text.lines(raw.text), *map(rows.from_id, raw.fields.get("derived_from", ()))]
+    alone = looked.memories[0] if len(looked.memories) == 1 and looked.memories[0].kind != "day" else None
+    claim = alone.id if alone is not None and ID.fullmatch(alone.id) else ""
+    if alone is None:
+        traces += [text.digest(raw.text) for raw in looked.memories if raw.kind != "day"]
+    return Loaded(
+        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories, claim,
+        text.digest(alone.text) if alone else "", traces, "; ".join(looked.problems),
+    )  # fmt: skip
+
+
+def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp]) -> tuple[Worth, Marked]:
+    digest = text.digest(of)
+    marked = fresh.marked(digest, lambda: text.lines(of))
+    return judgement.worth(digest, stamps, marked), marked
+
+
+def signature(root: Path, path: str) -> str | None:
+    try:
+        status = (root / path).lstat()
+    except OSError:
+        return None
+    return _sig(Stat(status.st_mtime_ns, status.st_size, status.st_ino))
+
+
+def _sig(stat: Stat) -> str:
+    return f"{stat.mtime_ns}:{stat.size}:{stat.ino}"
+
+
+def _moved(root: Path, folder: str) -> int:
+    try:
+        return (root / folder).lstat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _listed(root: Path, folder: str) -> tuple[dict[str, str], list[str]]:
+    """The files with memories in a directory, with their stats, and the directories in it."""
+    files, below = dict[str, str](), list[str]()
+    try:
+        at = directory_beneath(root, folder)
+    except (OSError, UnsafePath):
+        return files, below
+    try:
+        with os.scandir(at) as entries:
+            for each in entries:
+                path = f"{folder}/{each.name}" if folder else each.name
+                if each.is_dir(follow_symlinks=False):
+                    if tree.holds(f"{path}/a.md") and path.count("/") < DEEPEST:
+                        below.append(path)
+                elif tree.holds(path):
+                    with suppress(FileNotFoundError):
+                        status = each.stat(follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            files[path] = _sig(Stat(status.st_mtime_ns, status.st_size, status.st_ino))
+    finally:
+        os.close(at)
+    return files, below

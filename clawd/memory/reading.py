@@ -1,0 +1,157 @@
+"""The memory of one group as it is read: what is found, shown and listed, and for whom. A person's edits are taken up
+before anything is said. Calls block; any thread may make them, one at a time works. They raise StorageError.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from clawd.clock import Clock
+from clawd.errors import NotFound, Refused, StorageError
+from clawd.memory import admission, judgement
+from clawd.memory.catalogue import Catalogue
+from clawd.memory.protocol import MemoryHit, Voice
+from clawd.memory.provenance import TrustLedger
+from clawd.memory.record import MemoryRecord
+from clawd.memory.rows import Held
+from clawd.memory.standing import Standing
+from clawd.search import embedders
+from clawd.search.document import Where
+from clawd.search.embedders import Embedder
+from clawd.trust import Origin
+
+OWNER = Voice()
+_TRIES = 5
+
+
+class ReadMemory:
+    """`root` is the group's `memory/`, `state` the home's."""
+
+    def __init__(
+        self, root: Path, state: Path, group: str, clock: Clock, *, backend: str = "file", floor: float = 0.5
+    ) -> None:
+        self.root, self.group, self.backend, self.floor = root, group, backend, floor
+        self._clock, self._ledger = clock, TrustLedger(state / "trust.jsonl")
+        self._file = state / "index" / f"{group}.db"
+        self._lock = threading.RLock()
+        self._opened: Catalogue | None = None
+        self._amiss = ""
+
+    @property
+    def _catalogue(self) -> Catalogue:
+        if self._opened is None:
+            embedder, self._amiss = _embedder() if self.backend != "file" else (None, "")
+            self._opened = Catalogue(self.root, self._file, self.group, self._ledger, self.floor, embedder)
+        return self._opened
+
+    def close(self) -> None:
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    # ── looking ──
+
+    def look(self, paths: Sequence[str] | None = None) -> list[str]:
+        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives what was amiss, like
+        "rebuilt: it was missing", and sentences on files that cannot be read."""
+        with self._lock:
+            found = self._catalogue.look(paths)
+            return [*found, self._amiss] if self._amiss else found
+
+    def reindex(self) -> int:
+        """From nothing; gives how many documents there are."""
+        with self._lock:
+            return self._catalogue.reindex()
+
+    def get(self, id: str, voice: Voice = OWNER) -> MemoryRecord:
+        """Raises NotFound, also for what this voice may not see; Refused for what only the owner may."""
+        with self._lock:
+            self._catalogue.freshen()
+            record = self._seen(self._catalogue.one(id), voice)
+        if record is None:
+            raise NotFound(f"there is no memory {id!a}", hint="clawd memory list")
+        if record.status == "quarantined" and voice.origin is not Origin.OWNER:
+            raise Refused(f"{id} is quarantined: only the owner reads or changes it")
+        return record
+
+    def every(self, *, kind: str | None = None, statuses: frozenset[str] = frozenset({"active"})) -> list[MemoryRecord]:
+        """All records, the newest last; facts and days too."""
+        with self._lock:
+            self._catalogue.look()
+            held = (each.record for each in self._catalogue.all(statuses) if not each.gone)
+            found = [each for each in held if each.status in statuses and kind in (None, each.kind)]
+        return sorted(found, key=lambda each: (each.event_time, each.id))
+
+    def pending(self) -> list[MemoryRecord]:
+        """What waits for the owner's word, the oldest first."""
+        with self._lock:
+            self._catalogue.freshen()
+            found = [each.record for each in self._catalogue.all(frozenset({"proposed"}))]
+        return sorted((each for each in found if each.status == "proposed"), key=lambda each: (each.created, each.id))
+
+    def find(self, query: str, voice: Voice, *, k: int = 10, kinds: frozenset[str] = frozenset(),
+             since: float | None = None, until: float | None = None, untrusted: bool = False,
+             lowering: bool = True) -> tuple[list[MemoryHit], list[str]]:  # fmt: skip
+        """The hits and the lanes. Without `lowering` nothing is found that would lower the voice's taint."""
+        where = Where(
+            kinds, frozenset({"active", "proposed"} if untrusted else {"active"}), 0.0 if untrusted else self.floor,
+            0.0 if lowering else voice.taint, not voice.others, since, until,
+        )  # fmt: skip
+        now = self._clock.now().timestamp()
+        with self._lock:
+            self._catalogue.freshen()
+            for _ in range(_TRIES):
+                index = self._catalogue.index
+                found = index.search(query, k, where, method=self.backend, now=now)  # type: ignore[arg-type]
+                held, changed = self._catalogue.some(hit.document.id for hit in found.hits)
+                if not changed:
+                    break
+        hits = dict[str, MemoryHit]()  # a fact stands in a day's log, too
+        for hit in found.hits:
+            document = hit.document
+            if (record := self._seen(held.get(document.id), voice)) is not None:
+                hits.setdefault(document.text, MemoryHit(record, document.text, hit.score, document.trust, hit.parts))
+        return list(hits.values()), found.lanes
+
+    def why(self, id: str) -> dict[str, Any]:
+        """{id, source, origin, trust, status, lineage[], history[{ts, op, trust, status, turn}], notes[]}; notes say
+        what of the file does not count, and why."""
+        with self._lock:
+            record = self.get(id)
+            stamps = self._catalogue.index.read(lambda db: Standing(db, self.group).of(id))
+            held = self._catalogue.one(id)
+        return {
+            "id": id,
+            "source": record.source,
+            "origin": record.origin.value,
+            "trust": record.trust,
+            "status": record.status,
+            "lineage": list(record.derived_from),
+            "history": [{name: getattr(each, name) for name in ("ts", "op", "trust", "status", "turn")}
+                        for each in stamps],
+            "notes": judgement.notes(held.raw, record, stamps) if held is not None else [],
+        }  # fmt: skip
+
+    def _seen(self, held: Held | None, voice: Voice) -> MemoryRecord | None:
+        """What this voice sees of it."""
+        if held is None or held.gone:
+            return None
+        record = held.shared() if voice.others else held.record
+        alone = record is not None and admission.shown(record, self.floor)[0] is not record.text
+        # Its key and tags are an agent's words, too.
+        return replace(record, key="", tags=()) if record and alone and voice.origin is not Origin.OWNER else record
+
+
+@lru_cache(maxsize=1)
+def _embedder() -> tuple[Embedder | None, str]:
+    """One for all groups, and why there is none though there should be."""
+    try:
+        return embedders.embedder(), ""
+    except StorageError as error:
+        return None, str(error)

@@ -1,0 +1,159 @@
+"""What memory forgot leaves the conversations that it was said in: the group's session files and the ledger's rows have
+`[forgotten]` in its place, and what memory's tools gave before is not shown to a model again.
+
+Not touched: what an agent wrote in `work/` itself, and the ledger's backups in `state/backups`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from clawd.clock import Clock, rfc3339
+from clawd.config.home import Home
+from clawd.ledger import recalled
+from clawd.ledger.db import Ledger, Transaction
+from clawd.ledger.redact import PLACES, redact
+from clawd.memory.forgotten import Forgotten
+from clawd.sessions.file import SessionFile
+from clawd.sessions.format import MARKER_LINE, parse, write_block
+
+log = logging.getLogger(__name__)
+
+_ELSEWHERE = "backups of the ledger (state/backups), and what an agent wrote in work/ itself, are as they were"
+_TRIES = 20  # while somebody reads the ledger, its journal cannot be cut
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """How many session files and rows were changed. `short`: texts of less than 8 letters, which are not looked for:
+    they would stand in too much else. `whole`: no byte of what was taken out is left in the ledger's journal."""
+
+    sessions: int = 0
+    rows: int = 0
+    short: int = 0
+    whole: bool = True
+
+    @property
+    def left(self) -> list[str]:
+        """Sentences for the person on what may still have it."""
+        said = [_ELSEWHERE]
+        if self.short:
+            said.append("a text of less than 8 letters is not looked for in conversations")
+        if not self.whole:
+            said.append("the ledger is being read just now: the last bytes leave its journal with the next upkeep")
+        return said
+
+
+class Redaction:
+    """`alone` holds a session against whoever records its turns; a command that holds the home's lock needs none."""
+
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        clock: Clock,
+        alone: Callable[[str], AbstractAsyncContextManager[None]] = lambda session: nullcontext(),
+    ) -> None:
+        self._home, self._ledger, self._clock, self._alone = home, ledger, clock, alone
+        self._later: dict[int, set[str]] = {}
+
+    async def redact(self, group: str, texts: Sequence[str]) -> Redacted:
+        """Take the texts out of a group's conversations. A turn that runs now goes on, and what it says of them is
+        taken out once it is recorded. Raises StorageError, OSError; it may be repeated."""
+        forgotten = Forgotten(texts)
+        live = await self._ledger.do(lambda tx: self._forget(tx, group))
+        if not forgotten:
+            return Redacted(short=forgotten.short)
+        for turn in live:
+            self._later.setdefault(turn, set()).update(texts)
+        rows, files = await self._rows(group, forgotten), await self._files(group, forgotten)
+        whole = not rows or await self._cut_journal()
+        log.info("forgotten: %s", group, extra={"sessions": files, "rows": rows})
+        return Redacted(files, rows, forgotten.short, whole)
+
+    async def recorded(self, group: str, turn: int) -> None:
+        """A turn is at its end: what it said of texts that were forgotten while it ran goes, too."""
+        if texts := self._later.get(turn):
+            await self.redact(group, sorted(texts))
+            del self._later[turn]
+
+    def _forget(self, tx: Transaction, group: str) -> list[int]:
+        recalled.set_forgot(tx, group, rfc3339(self._clock.now()))
+        return [row["id"] for row in tx.all("SELECT id FROM turn WHERE grp = ? AND recorded_at IS NULL"
+                                            " AND state NOT IN ('queued', 'held')", group)]  # fmt: skip
+
+    async def _rows(self, group: str, forgotten: Forgotten) -> int:
+        changed = 0
+        for place in PLACES:
+            after: tuple[int, ...] | None = None
+            while True:
+
+                def work(tx: Transaction, place=place, after=after) -> tuple[int, tuple[int, ...] | None]:  # type: ignore[no-untyped-def]
+                    return redact(tx, place, group, after, forgotten.out_of, forgotten.out_of_value)
+
+                count, after = await self._ledger.do(work)
+                changed += count
+                if after is None:
+                    break
+        return changed
+
+    async def _files(self, group: str, forgotten: Forgotten) -> int:
+        directory, changed = self._home.group(group).sessions, 0
+        known = await self._ledger.do(
+            lambda tx: {row["stem"]: row["id"] for row in tx.all("SELECT id, stem FROM session WHERE grp = ?", group)}
+        )
+        for path in await to_thread.run_sync(_conversations, directory):
+            stem = path.name.partition(".md")[0]
+            async with self._alone(known.get(stem, stem)):
+                changed += await to_thread.run_sync(_rewritten, path, forgotten)
+        return changed
+
+    async def _cut_journal(self) -> bool:
+        for _ in range(_TRIES):
+            if await to_thread.run_sync(self._ledger.checkpoint):
+                return True
+            await anyio.sleep(0.1)
+        return False
+
+
+def _conversations(directory: Path) -> list[Path]:
+    """Every session file, and what was torn out of one; nothing that a link leads to."""
+    return [path for path in sorted(directory.glob("*.md*")) if path.is_file() and not path.is_symlink()]
+
+
+def _rewritten(path: Path, forgotten: Forgotten) -> bool:
+    clean = without if path.suffix == ".md" else _plain
+    return SessionFile(path, path.stem).rewrite(lambda data: clean(data, forgotten))
+
+
+def without(data: bytes, forgotten: Forgotten) -> bytes:
+    """A session's file without those texts: what a block says, what its calls were given. Headers, headings, what else
+    META has, and every block that has none of them stay byte for byte."""
+    starts = [match.start() for match in MARKER_LINE.finditer(data)]
+    head, line, rest = data[: starts[0] if starts else len(data)].partition(b"\n")
+    pieces = [head, line, _plain(rest, forgotten)]
+    for start, end in pairwise([*starts, len(data)]):
+        written = data[start:end]
+        pieces.append(written)
+        for block in parse(written, whole=False).blocks:
+            calls = tuple(forgotten.out_of_value(call, _CALL) for call in block.tool_calls)
+            changed = replace(block, content=forgotten.out_of(block.content), tool_calls=calls)
+            if changed != block:
+                bare = written.rstrip(b"\n")
+                pieces[-1] = write_block(changed).rstrip(b"\n") + written[len(bare) :]
+    return b"".join(pieces)
+
+
+_CALL = frozenset(("id", "name", "type"))
+
+
+def _plain(data: bytes, forgotten: Forgotten) -> bytes:
+    return forgotten.out_of(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

@@ -1,0 +1,155 @@
+"""What was forgotten leaves the session files and the ledger, to the last byte; nothing else of them changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from clawd.channel import ChannelLimits
+from clawd.clock import SystemClock
+from clawd.config.begin import ensure_group
+from clawd.config.home import Home
+from clawd.ledger import ends, questions, turns
+from clawd.ledger.db import Ledger, Transaction
+from clawd.memory.forgotten import HIDDEN, Forgotten
+from clawd.model import Block, Final, Lease
+from clawd.sessions import reading
+from clawd.sessions.file import SessionFile
+from clawd.sessions.format import write_file
+from clawd.turns.redaction import Redaction, without
+from tests.ledger.conftest import NOW, Desk
+
+SECRET = 'The "garden gate" opens with\nthe number 4711 and a knock'
+AT = datetime(2026, 12, 1, 9, tzinfo=UTC)
+
+
+def blocks(said: str) -> list[Block]:
+    call = {"id": "c1", "name": "memory_write", "arguments": {"kind": "episode", "content": said}}
+    result = json.dumps({"hits": [{"id": "ep_0123456789", "text": said}]})
+    return [
+        Block("user", f"remember: {said}. Thanks", AT, meta={"turn": 1, "n": "1/4"}),
+        Block("assistant", "  I do ", AT, (call,), meta={"turn": 1, "n": "2/4"}),
+        Block("tool", result, AT, tool_call_id="c1", meta={"turn": 1, "n": "3/4"}),
+        Block("assistant", f"### Kept\n---\n{said}", AT, meta={"turn": 1, "n": "4/4"}),
+        Block("user", "another matter", AT, meta={"turn": 2, "n": "1/1"}),
+    ]
+
+
+def test_a_session_file_is_that_of_a_talk_without_it() -> None:
+    assert without(write_file("terminal:main", blocks(SECRET)), Forgotten([SECRET])) == write_file(
+        "terminal:main", blocks(HIDDEN)
+    )
+
+
+def test_no_structure_is_torn() -> None:
+    """Whatever the words are: a header, META, names of tools and headings are none of what was said."""
+    data = write_file("terminal:main", blocks(SECRET))
+    words = ["terminal:main", "assistant", "Assistant", "tool_call_id", "memory_write", "arguments", "2026-12-01T09"]
+    assert without(data, Forgotten(words)) == data
+
+
+def test_what_a_person_and_other_programs_wrote_stays_byte_for_byte() -> None:
+    raw = b"# Session: s\nmine\n\n<!-- msg:{\"role\": \"user\", \"ts\": \"2026-01-01T10:00:00\"} -->\n### x\n\nhello\n---\nworld\n\n---\n"  # fmt: skip # noqa: E501
+    assert without(raw, Forgotten(["something else"])) == raw
+    read = reading.parse(without(raw + b"\n\n" + raw.partition(b"\n\n")[2], Forgotten(["hello\n---"]))).blocks
+    assert [block.content for block in read] == ["hello\n---\nworld"] * 2 or "hello" not in str(read)
+
+
+def test_what_lies_outside_of_blocks_goes_too() -> None:
+    data = b"# Session: s\n\n" + SECRET.encode() + b"\n\xff"
+    assert without(data, Forgotten([SECRET])) == f"# Session: s\n\n{HIDDEN}\n".encode() + b"\xff"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path / "home")
+    made.create()
+    for group in ("main", "other"):
+        ensure_group(made, group)
+    yield made
+
+
+def turn(desk: Desk, group: str, *, answered: bool) -> Lease:
+    """A turn that says it everywhere where something can be said."""
+    desk.accept(f"remember: {SECRET}", group=group)
+
+    def work(tx: Transaction) -> Lease:
+        claim = turns.claim(tx, f"run-{group}", group, 0, NOW)
+        assert claim is not None
+        lease = Lease(f"run-{group}", claim.turn["id"], 1, 0)
+        for n, block in enumerate(blocks(SECRET)[1:4]):
+            message = {"role": block.role, "content": block.content, "tool_calls": list(block.tool_calls)}
+            turns.add_step(tx, lease, n, message, [])
+        tx.insert("effect", turn=lease.turn, tool="memory_search", arguments="", nth=0, state="done",
+                  result=json.dumps({"content": json.dumps({"text": SECRET})}), attempt=1)  # fmt: skip
+        if answered:
+            questions.ask(tx, lease.turn, f"{SECRET}?", [SECRET], SECRET, AT)
+            tx.execute("UPDATE question SET state = 'answered'")
+            ends.answer(tx, lease, Final(f"I keep: {SECRET}"), [], NOW, limits=ChannelLimits())
+            tx.insert("job", grp=group, kind="k", key=group, prompt=SECRET, turn=lease.turn, answer=f"about {SECRET}")
+        return lease
+
+    return desk.ledger.tx(work)
+
+
+def rows_with_it(ledger: Ledger) -> set[str]:
+    def read(tx: Transaction) -> set[str]:
+        names = [row["name"] for row in tx.all("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {f"{name}: {tuple(row)}" for name in names for row in tx.all(f"SELECT * FROM {name}")}
+
+    return {row for row in ledger.tx(read) if "4711" in row}
+
+
+@pytest.mark.anyio
+async def test_no_byte_is_left_of_it_and_other_groups_keep_theirs(home: Home) -> None:
+    ledger = Ledger.open(home.ledger_file)
+    desk, redaction = Desk(ledger), Redaction(home, ledger, SystemClock())
+    for group in ("other", "main"):
+        others = rows_with_it(ledger)
+        desk.run(f"run-{group}", group)
+        turn(desk, group, answered=True)
+        file = SessionFile(home.group(group).sessions / f"terminal_{group}.md", f"terminal:{group}")
+        file.append(blocks(SECRET), 1)
+    link = home.group("main").sessions / "link.md"
+    link.symlink_to(home.group("other").sessions / "terminal_other.md")
+    desk.accept(f"still to be answered: {SECRET}")
+
+    done = await redaction.redact("main", [SECRET, "short"])
+    assert (done.sessions, done.short, done.whole) == (1, 1, True) and done.rows >= 8
+    assert (await redaction.redact("main", [SECRET])).rows == 0
+    assert "4711" not in (home.group("main").sessions / "terminal_main.md").read_text()
+    assert reading.check(home.group("main").sessions / "terminal_main.md")["ok"]
+    assert "4711" in (home.group("other").sessions / "terminal_other.md").read_text()
+    [left] = rows_with_it(ledger) - others
+    assert "still to be answered" in left and others <= rows_with_it(ledger)
+    assert ledger.tx(lambda tx: tx.one("SELECT forgot FROM remembering WHERE grp = 'main'"))
+
+    await redaction.redact("other", [SECRET])
+    ledger.tx(lambda tx: tx.execute("UPDATE inbound SET parts = '[]' WHERE state = 'received'"))
+    ledger.close()
+    assert b"4711" not in b"".join(path.read_bytes() for path in home.state.glob("ledger.db*"))
+
+
+@pytest.mark.anyio
+async def test_what_a_running_turn_says_of_it_goes_at_its_end(home: Home) -> None:
+    ledger = Ledger.open(home.ledger_file)
+    desk, redaction = Desk(ledger), Redaction(home, ledger, SystemClock())
+    desk.run("run-main")
+    lease = turn(desk, "main", answered=False)
+    await redaction.redact("main", [SECRET])
+    texts = ledger.tx(lambda tx: [row["message"] for row in tx.all("SELECT message FROM step ORDER BY n")])
+    assert ["4711" in text for text in texts] == [False, False, True]  # the newest may be posted once more
+    last = {"role": blocks(SECRET)[3].role, "content": blocks(SECRET)[3].content, "tool_calls": []}
+    ledger.tx(lambda tx: turns.add_step(tx, lease, 2, last, []))
+    ledger.tx(lambda tx: ends.answer(tx, lease, Final(f"gone: {SECRET}"), [], NOW, limits=ChannelLimits()))
+    ledger.tx(lambda tx: ends.recorded(tx, lease.turn, NOW))
+    await redaction.recorded("main", lease.turn)
+    row = ledger.tx(lambda tx: tx.one("SELECT final FROM turn"))
+    assert row is not None and json.loads(row["final"])["text"] == f"gone: {HIDDEN}"
+    await redaction.recorded("main", lease.turn)
+    ledger.close()
+    assert b"4711" not in home.ledger_file.read_bytes()
