@@ -1,7 +1,7 @@
 """The index of one group: documents that are found by their words, by their meaning, or both.
 
-Its file is made anew whenever it is not right (`amiss`): whoever fills it compares `stamps` before each search, finds
-none, and reads everything again. What is trusted below VOUCHED lies in a table of its own: however much of it there is,
+Its file is made anew, empty, whenever it is not right (`amiss`): whoever fills it sees by tables of its own that there
+is nothing, and fills it again. What is trusted below VOUCHED lies in a table of its own: however much of it there is,
 it moves nothing in a search that it may not take part in. One loader says for every method what may be found.
 
 Calls block; any thread may make them, and several processes. They raise StorageError, and DiskFull.
@@ -9,7 +9,6 @@ Calls block; any thread may make them, and several processes. They raise Storage
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -56,28 +55,13 @@ class Index:
         """How many documents there are."""
         return self._file.read(tables.size)
 
-    # ── stamps of what was indexed, for whoever fills it ──
-
-    def stamps(self) -> dict[str, Any]:
-        return self._file.read(
-            lambda db: {path: json.loads(stamp) for path, stamp in db.execute("SELECT path, stamp FROM stamps")}
-        )
-
     # ── writing ──
 
-    def put(self, documents: Iterable[Document], *, stamps: Mapping[str, Any] | None = None,
-            remove: Collection[str] = ()) -> None:  # fmt: skip
-        """Let the ids of these documents have these pieces and no others. In the same transaction `remove` ids, and set
-        `stamps`: path → JSON, None to take one away."""
+    def put(self, documents: Iterable[Document]) -> None:
+        """Let the ids of these documents have these pieces and no others."""
         documents = list(documents)
-
-        def put(db: sqlite3.Connection) -> None:
-            self.put_in(db, documents, remove)
-            tables.stamp(db, stamps or {})
-
-        self._file.write(put)
-        if documents:
-            self.embed()
+        self._file.write(lambda db: self.put_in(db, documents))
+        self.embed()
 
     def put_in(self, db: sqlite3.Connection, documents: Iterable[Document], remove: Collection[str] = ()) -> None:
         """`put`, in a transaction of the caller's, who has them embedded after it."""
@@ -85,21 +69,13 @@ class Index:
         tables.put(db, pieces, {each.id for each in pieces} | set(remove))
 
     def remove(self, ids: Iterable[str]) -> None:
-        self.put((), remove=set(ids))
+        removed = set(ids)
+        self._file.write(lambda db: self.put_in(db, (), removed))
 
-    def stamp(self, path: str, stamp: Any) -> None:
-        """Keep what its file looked like; None to forget it."""
-        self.put((), stamps={path: stamp})
-
-    def replace_all(self, documents: Iterable[Document], *, stamps: Mapping[str, Any] | None = None) -> None:
+    def replace_all(self, documents: Iterable[Document]) -> None:
         """These and no others. Vectors of texts that are the same are kept."""
         documents = list(documents)
-
-        def replace(db: sqlite3.Connection) -> None:
-            self.replace_in(db, documents)
-            tables.stamp(db, stamps or {})
-
-        self._file.write(replace)
+        self._file.write(lambda db: self.replace_in(db, documents))
         self.embed()
 
     def replace_in(self, db: sqlite3.Connection, documents: Iterable[Document]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, repeat
 from typing import Any
 
@@ -105,9 +105,9 @@ def put(db: sqlite3.Connection, documents: Sequence[Document], ids: Collection[s
 
 
 def replace(db: sqlite3.Connection, documents: Iterable[Document]) -> None:
-    """These and no others, and no stamps."""
+    """These and no others."""
     now, vectors = change(db), _vectors(db, None)
-    for table in ("documents", "points", "words1", "words0", "stamps"):
+    for table in ("documents", "points", "words1", "words0"):
         db.execute(f"DELETE FROM {table}")
     db.execute("UPDATE meta SET value = ? WHERE name = 'purged'", (now,))
     first = 1 + (one(db, "SELECT seq FROM sqlite_sequence WHERE name = 'documents'") or 0)
@@ -186,11 +186,3 @@ def _vectors(db: sqlite3.Connection, ids: Collection[str] | None) -> dict[tuple[
     sql = "SELECT id, piece, title, text, vector FROM documents JOIN points USING (row) WHERE vector IS NOT NULL"
     found = db.execute(sql) if ids is None else db.execute(f"{sql} AND id IN {_ROWS}", (json.dumps([*ids]),))
     return {(id, piece, title, text): vector for id, piece, title, text, vector in found}
-
-
-def stamp(db: sqlite3.Connection, stamps: Mapping[str, Any]) -> None:
-    for path, stamp in stamps.items():
-        if stamp is None:
-            db.execute("DELETE FROM stamps WHERE path = ?", (path,))
-        else:
-            db.execute("INSERT OR REPLACE INTO stamps VALUES (?, ?)", (path, json.dumps(stamp)))
