@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Method = Literal["file", "vector", "hybrid"]
 
 _EMBED_S, _CATCH_UP_S = 10.0, 0.5  # how long a write, and a search, embeds what has no vector yet
-_FEW = 300  # documents that can always be weighed
+_FEW = 1000  # documents that can always be weighed
 _QUERY = 2000  # letters of a query that are embedded
 _MATCH = """SELECT rowid, bm25(words{side}, 1.0, 0.4) AS score FROM words{side} WHERE words{side} MATCH ? {only}
 ORDER BY score LIMIT ?"""
@@ -146,12 +146,14 @@ class Index:
         if abs(newest - self._counted[0]) > 100 + self._counted[1] // 20:
             self._counted = (newest, tables.size(db), {})
         _, size, counts = self._counted
+        budget = max(_FEW, size // 12)
+        if size <= budget:
+            return terms.quoted(words), True
         for word in words:
             if (side, word) not in counts:
                 counts[side, word] = tables.one(
                     db, f"SELECT count(*) FROM words{side} WHERE words{side} MATCH ?", terms.quoted([word])
                 )
-        budget = _FEW + size // 14
         rare = ranking.affordable([(word, counts[side, word]) for word in words], budget)
         others = [(word, counts[side, word]) for word in words if word not in rare]
         if not others:
