@@ -133,6 +133,7 @@ class Daemon(Rooms):
             self.tasks.start_soon(self.upkeep.run, name="upkeep")
             self.tasks.start_soon(self.clockwork.run, name="schedules")
             self.tasks.start_soon(self.digest.run, name="digest of memories")
+            self.tasks.start_soon(self.tending.run, self.signals, name="tending memories")
             self.tasks.start_soon(self.reloads.at, hangups, name="reloads")
             self.edits.open(self.watcher)
             self.tasks.start_soon(self.watcher.run, name="watcher")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
@@ -26,10 +27,11 @@ from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
 from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
+from clawd.commands.tending import TendingOperations
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
-from clawd.config.models import model_services
+from clawd.config.models import THINKING, model_services
 from clawd.config.presets import services
 from clawd.config.store import group_folder_store
 from clawd.context.compose import Composer
@@ -76,6 +78,7 @@ from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
+from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
@@ -195,7 +198,7 @@ class Rooms:
                 self.config.current.sandbox.docker_host,
                 trouble,
             ),
-            lambda run: self.sockets.open(run),
+            self._open,
             lambda group: limits_of(self.config.for_group(group).sandbox),
             lambda group: image_for(self.config.for_group(group).sandbox, group),
             self.config.warnings,
@@ -294,6 +297,16 @@ class Rooms:
             busy=lambda group: bool((run := self.dispatcher.active.get(group)) and run.live),
         )
         self.memories.waits = self.digest.waits
+        self.tending = Tending(
+            home,
+            ledger,
+            clock,
+            self.memories,
+            zone=lambda group: self.config.for_group(group).timezone,
+            engine=self.composer.engine,
+            tell=partial(self.owner.tell, level=logging.INFO),
+            jobs=self.jobs,
+        )
         self.reach = Reach(
             home,
             self.config,
@@ -387,12 +400,19 @@ class Rooms:
             **self.speakers.table(),
             **self.schedules.table(),
             **self.memory.table(),
+            **TendingOperations(self.tending, self.operations.group).table(),
             "channels.list": self.channels.list,
             **asked,
         }
         self.control = ControlServer(home.state, table, self.conversations, self.execute)
 
     # ── what the rooms ask of each other ──
+
+    def _open(self, run: Run) -> AbstractAsyncContextManager[None]:
+        """A run begins: its socket, and meanwhile the memory that its turns will be given of."""
+        if self.composer.engine(run.group) in THINKING:
+            self.tasks.start_soon(self.memories.ready, run.group, name="memory")
+        return self.sockets.open(run)
 
     def _host_tools(self, channel: str) -> list[dict[str, Any]]:
         from clawd.host.tools import declarations

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from clawd.clock import SystemClock
 from clawd.commands.looking import config_check
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.home import Home
@@ -21,9 +22,11 @@ from clawd.ledger import groups, runs
 from clawd.ledger.db import Ledger, schema_version
 from clawd.ledger.groups import UID_BASE
 from clawd.locks import HomeLock
+from clawd.memory.protocol import Voice
+from clawd.memory.store import OWNER, GroupMemory
 from clawd.model import Authority, Block
 from clawd.sessions.file import SessionFile
-from clawd.trust import Role
+from clawd.trust import Origin, Role
 
 NOW = "2026-12-01T09:00:00.000+00:00"
 
@@ -66,6 +69,44 @@ def test_one_check_that_fails_does_not_end_the_others(home: Home) -> None:
     assert told(home, "ledger")[0][0] == told(home, "config")[0][0] == "error"
     assert "did you mean name?" in told(home, "config")[0][1]
     assert told(home, "disk") and told(home, "daemon")
+
+
+def test_a_sound_memory_is_sound(home: Home) -> None:
+    memory = GroupMemory(home.group("main").memory, home.state, "main", SystemClock())
+    memory.put("The boat is green.", "entity", {}, OWNER)
+    memory.close()
+    assert told(home, "memory")[-1] == ("ok", "every memory can be read, and is known")
+
+
+def test_what_is_wrong_with_memory_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = home.group("main")
+    memory = GroupMemory(group.memory, home.state, "main", SystemClock())
+    kept = memory.put("The boat is green and has a sail.", "entity", {}, OWNER)
+    memory.put("The boat belongs to us.", "entity", {}, Voice(Origin.AGENT, taint=0.2))
+    memory.quarantine(kept.id)
+    [file] = (path for path in group.memory.rglob("*.md") if "sail" in path.read_text())
+    (group.memory / "episodes").mkdir(exist_ok=True)
+    file.rename(group.memory / "episodes" / "moved.md")
+    memory.close()
+    (group.memory / "entities" / "broken.md").write_text("---\nid: [\n---\nwords\n")
+    with (home.state / "trust.jsonl").open("a") as file_:
+        file_.write("no stamp\n")
+    group.claude_md.write_text("line\n" * 201 + "@../other/CLAUDE.md\n@memory/episodes/moved.md\n")
+    home.config_file.write_text('schema = 1\n[claw]\nname = "x"\n[memory]\nbackend = "hybrid"\n')
+    monkeypatch.setattr("clawd.health.memory.find_spec", lambda name: None if name == "wordllama" else name)
+    found = [each for each in doctor(home) if each["check"] == "memory"]
+    for level, words, command in (
+        ("warn", "wordllama is not installed", "pip install 'clawd[vector]'"),
+        ("warn", "quarantined text lies in episodes/moved.md", "clawd memory list --group main"),
+        ("warn", "broken.md", "ls -la"),
+        ("ok", "one memory waits for your word in group main", "clawd memory pending --group main"),
+        ("warn", "1 lines that are no stamps", "sed -n"),
+        ("warn", "203 lines", "edit"),
+        ("warn", "@../other/CLAUDE.md in CLAUDE.md is not imported", "edit"),
+        ("warn", "@memory/episodes/moved.md in CLAUDE.md is not imported", "edit"),
+    ):
+        fits = [each for each in found if each["level"] == level and words in each["message"]]
+        assert len(fits) == 1 and fits[0]["command"].startswith(command), (words, found)
 
 
 def test_a_lost_ledger_is_rebuilt_from_the_folders(home: Home) -> None:
@@ -238,7 +279,10 @@ def test_what_is_left_out_of_memory_is_named(home: Home) -> None:
     (memory / "episodes" / "far.md").symlink_to("/etc/passwd")
     (memory / "notes.txt").write_text("not read")
     said = {message for level, message in told(home, "memory") if level == "warn"}
-    for words in ("'episodes/far.md' is left out: it is a link", "'notes.txt' is left out: Markdown files end with .md"):
+    for words in (
+        "'episodes/far.md' is left out: it is a link",
+        "'notes.txt' is left out: Markdown files end with .md",
+    ):
         assert any(words in each for each in said), words
 
 

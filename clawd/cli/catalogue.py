@@ -448,6 +448,18 @@ _BUILT = (
         (_MEMORY, _IN_GROUP, _YES),
     ),
     Command(("memory", "edit"), "open its file in your editor", "memory:edit", (_MEMORY, _IN_GROUP)),
+    Command(
+        ("memory", "consolidate"),
+        "merge what is there twice, supersede what was corrected, sum up what is long past",
+        "memory:consolidate",
+        (_IN_GROUP, _argument("--dry-run", action="store_true", help="say what would be done, and change nothing")),
+    ),
+    Command(
+        ("memory", "reflect"),
+        "what is to be learned of turns that failed or were corrected",
+        "memory:reflect",
+        (_IN_GROUP, _argument("--turn", type=_number, metavar="N", help="of this one, though it was looked at before")),
+    ),
     Command(("memory", "reindex"), "make the search index anew from the files", "memory:reindex", (_IN_GROUP,)),
     Command(("memory", "pending"), "what waits for your word, whole", "memory:pending", (_IN_GROUP,)),
     Command(("memory", "approve"), "say yes to it", "memory:approve", (_MEMORY, _IN_GROUP, _YES)),
@@ -485,7 +497,6 @@ _BUILT = (
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
     "skills": "history revert",
-    "memory": "consolidate reflect",
     "inject": "",
     "bridge": "mmkr pythonclaw claude-code import accept",
     "session": "seal resume",

@@ -10,13 +10,16 @@ import sys
 import tempfile
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawd.cli import writing
 from clawd.cli.clean import clean
 from clawd.cli.page import cell, give, say, when_shortly, write_json
 from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
+
+if TYPE_CHECKING:
+    from clawd.memory.store import GroupMemory
 
 _COLUMNS = ("id", "kind", "status", "trust", "event_time", "text")
 
@@ -28,7 +31,7 @@ def search(options: Namespace, home: Home) -> int:
     from clawd.commands import memory
 
     found = memory.searched(
-        memory.opened(home, options.group, options.backend),
+        _opened(options, home, options.backend),
         options.query,
         k=options.k,
         kind=options.kind,
@@ -55,7 +58,7 @@ def listing(options: Namespace, home: Home) -> int:
     from clawd.commands import memory
 
     statuses = memory.STATUSES if options.status == "all" else [options.status]
-    rows = memory.listed(memory.opened(home, options.group), options.kind, statuses)
+    rows = memory.listed(_opened(options, home), options.kind, statuses)
     if options.json:
         write_json(rows)
         return 0
@@ -67,7 +70,7 @@ def listing(options: Namespace, home: Home) -> int:
 def read(options: Namespace, home: Home) -> int:
     from clawd.commands import memory
 
-    of = memory.opened(home, options.group)
+    of = _opened(options, home)
     found = memory.shown(of, of.get(options.id))
     if options.json:
         write_json(found)
@@ -80,7 +83,7 @@ def read(options: Namespace, home: Home) -> int:
 def pending(options: Namespace, home: Home) -> int:
     from clawd.commands import memory
 
-    rows = memory.pending(memory.opened(home, options.group))
+    rows = memory.pending(_opened(options, home))
     if options.json:
         write_json(rows)
         return 0
@@ -95,7 +98,7 @@ def pending(options: Namespace, home: Home) -> int:
 def why(options: Namespace, home: Home) -> int:
     from clawd.commands import memory
 
-    found = memory.why(home, memory.opened(home, options.group), options.id)
+    found = memory.why(home, _opened(options, home), options.id)
     give(found, options.json)
     return 0
 
@@ -141,7 +144,7 @@ def _wrote(options: Namespace, made: dict[str, Any]) -> int:
 def delete(options: Namespace, home: Home) -> int:
     from clawd.commands import memory
 
-    of = memory.opened(home, options.group)
+    of = _opened(options, home)
     record = of.get(options.id)
     if not (options.yes or options.json) and sys.stdin.isatty():
         _print_whole(memory.shown(of, record))
@@ -161,7 +164,7 @@ def edit(options: Namespace, home: Home) -> int:
     """The file itself in an editor; of a fact, its value."""
     from clawd.commands import memory
 
-    of = memory.opened(home, options.group)
+    of = _opened(options, home)
     record = of.get(options.id)
     if record.kind == "fact":
         _edit_value(options, home, record.text)
@@ -207,7 +210,7 @@ def approve(options: Namespace, home: Home) -> int:
     """It is bound to the text that is printed here."""
     from clawd.commands import memory
 
-    of = memory.opened(home, options.group)
+    of = _opened(options, home)
     record = of.get(options.id)
     if not options.json:
         _print_whole(memory.shown(of, record))
@@ -239,13 +242,52 @@ def _became(options: Namespace, made: dict[str, Any]) -> int:
     elif made.get("kind") == "profile" and made["status"] == "active":
         _print(f"{made['id']} is approved: it stands in user_profile.md now")
     else:
-        _print(f"{made['id']} is {made['status']}" + (f", and trusted at {made['trust']:g}" if "trust" in made else ""))
+        trusted = f", and trusted at {made['trust']:g}" if made["status"] == "active" else ""
+        _print(f"{made['id']} is {made['status']}{trusted}")
+    return 0
+
+
+def consolidate(options: Namespace, home: Home) -> int:
+    done = writing.call(home, "memory.consolidate", group=options.group, dry_run=options.dry_run)
+    if options.json:
+        write_json(done)
+        return 0
+    for each in done["actions"]:
+        into = f" → {each['into']}" if each["into"] else ""
+        _print(f"{each['action']}  {', '.join(each['ids'])}{into}  ({each['why']})")
+    if not done["actions"]:
+        say("there is nothing to merge, to supersede or to sum up")
+    elif options.dry_run:
+        say("nothing was changed")
+    return 0
+
+
+def reflect(options: Namespace, home: Home) -> int:
+    found = writing.call(home, "memory.reflect", group=options.group, turn=options.turn)
+    if options.json:
+        write_json(found)
+        return 0
+    for each in found["reflections"]:
+        _print(f"{each['id']}  of turn {each['turn']}, {each['status']}")
+        _print(_indented(each["text"]))
+    if not found["reflections"]:
+        say("there is nothing to be learned")
     return 0
 
 
 def reindex(options: Namespace, home: Home) -> int:
     give(writing.call(home, "memory.reindex", group=options.group), options.json)
     return 0
+
+
+def _opened(options: Namespace, home: Home, backend: str | None = None) -> GroupMemory:
+    """The group's memory, which knows its files."""
+    from clawd.commands import memory
+
+    of = memory.opened(home, options.group, backend)
+    for sentence in of.look():
+        say(sentence)
+    return of
 
 
 # ── words ──

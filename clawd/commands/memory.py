@@ -173,8 +173,8 @@ class MemoryOperations:
         return {"group": group, **await self._memories.do(group, lambda memory: operation(memory, params))}
 
     async def delete(self, params: Params) -> Shown:
-        """{group, id, also[], sessions, rows, left[]}: what was derived from it alone goes with it, and their texts leave
-        the conversations: so many files and rows; `left` are sentences on what keeps them."""
+        """{group, id, also[], sessions, rows, left[]}: what was derived from it alone goes with it, and their texts
+        leave so many files and rows of conversations; `left` are sentences on what keeps them."""
         group, id = await self._named(params), _id(params)
         also, done = await self.forget(group, id, OWNER)
         return {"group": group, "id": id, "also": also, "sessions": done.sessions, "rows": done.rows, "left": done.left}

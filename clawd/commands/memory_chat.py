@@ -29,6 +29,7 @@ from clawd.text import units
 from clawd.trust import TRUST, Role, origin_of
 from clawd.turns.digest import proposed
 from clawd.turns.memory import Memories
+from clawd.turns.redaction import Redacted
 
 _HITS, _LINE = 8, 400  # of a search, and characters of each
 _MOST = 256 << 10  # characters of what waits that are shown at once
@@ -93,6 +94,10 @@ class MemoryTalk:
             record = memory.get(id)
             if record.status == "active":
                 return f"{id} holds already."
+            if record.status != "proposed":
+                raise UsageError(
+                    f"{id} is {record.status}; on the command line `clawd memory approve {id}` can have it back"
+                )
             if hash != _hash(record):
                 raise UsageError(f"{id} is not as I showed it to you last, or I did not: say /memory, and look at it.")
             if verdict == "deny":
@@ -174,12 +179,13 @@ class MemoryTalk:
 
     async def _forget(self, row: Row, id: str) -> str:
         try:
-            also, _ = await self._operations.forget(self._group_of(row, id), id, self._voice(row))
+            also, done = await self._operations.forget(self._group_of(row, id), id, self._voice(row))
         except NotFound:
             if not await to_thread.run_sync(self._was_forgotten, self._group_of(row, id), id):
                 raise
-            also = []
-        return f"Forgotten: {id}." + (f" With it went what was made of it alone: {', '.join(also)}." if also else "")
+            also, done = [], Redacted()
+        went = [f"With it went what was made of it alone: {', '.join(also)}."] if also else []
+        return " ".join([f"Forgotten: {id}.", *went, *(f"{each[:1].upper()}{each[1:]}." for each in done.left)])
 
     def _was_forgotten(self, group: str, id: str) -> bool:
         ops = [each.op for _, each in TrustLedger(self._trust).read() if (each.group, each.id) == (group, id)]

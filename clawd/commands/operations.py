@@ -15,7 +15,7 @@ from typing import Any
 
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
-from clawd.commands import memory, people, schedules
+from clawd.commands import memory, people, schedules, tending
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective
@@ -30,6 +30,7 @@ from clawd.people.roster import LiveRoster
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.memory import Memories
 from clawd.turns.redaction import Redaction
+from clawd.turns.tending import Tending
 from clawd.usage.books import Rules
 from clawd.usage.budgets import period
 
@@ -204,8 +205,10 @@ def offline(home: Home) -> dict[str, Operation]:
                 forgotten=Redaction(home, ledger, clock).redact,
             )  # fmt: skip
             kept = memory.MemoryOperations(memories, own.group)
+            tended = tending.TendingOperations(Tending(home, ledger, clock, memories), own.group)
             try:
-                return await {**own.table(), **speakers.table(), **known.table(), **kept.table()}[name](params)
+                rooms = (own, speakers, known, kept, tended)
+                return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()
                 ledger.close()
@@ -213,7 +216,14 @@ def offline(home: Home) -> dict[str, Operation]:
         return operation
 
     return {
-        name: opened(name) for name in (*_OPERATIONS, *people.OPERATIONS, *schedules.OPERATIONS, *memory.OPERATIONS)
+        name: opened(name)
+        for name in (
+            *_OPERATIONS,
+            *people.OPERATIONS,
+            *schedules.OPERATIONS,
+            *memory.OPERATIONS,
+            *tending.OPERATIONS,
+        )
     }
 
 

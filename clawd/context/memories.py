@@ -61,10 +61,18 @@ def line(hit: MemoryHit, zone: str) -> dict[str, Any]:
     record, text = hit.record, hit.text if len(hit.text) <= LONGEST else f"{hit.text[: LONGEST - 2]} …"
     quoted = record.said is not None and hit.text == record.said.quote
     at = record.event_time.astimezone(ZoneInfo(zone)).isoformat(timespec="seconds")
-    fields = {"id": record.id, "kind": record.kind, "source": record.source, "trust": hit.trust, "at": at}
+    fields = {
+        "id": record.id,
+        "kind": record.kind,
+        "source": record.source or record.origin.value,
+        "trust": hit.trust,
+        "at": at,
+    }
     fields["said" if quoted else "text"] = text
     if hit.trust < CLEAN:
         fields |= {name: defanged(value) for name, value in fields.items() if isinstance(value, str)}
+        kind, colon, rest = record.id.partition(":")  # a key or a path, behind a word of ours
+        fields["id"] = f"{kind}{colon}{defanged(rest)}"
     return fields
 
 

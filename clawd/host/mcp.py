@@ -152,7 +152,8 @@ async def _call(request: web.BaseRequest, calls: ToolCalls, params: dict[str, An
         return _text(problem_of(error).message, wrong=True)
     given.append((lease, effect))
     result = effect.result
-    return _text(result.get("error") or result.get("help") or compact(result), wrong="error" in result)
+    alone = result.get("text") if result.keys() == {"text"} else None
+    return _text(result.get("error") or result.get("help") or alone or compact(result), wrong="error" in result)
 
 
 def _text(text: str, *, wrong: bool) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from clawd.ledger.db import Transaction
+from clawd.ledger.db import Row, Transaction
 
-SLICE = 200  # rows of one transaction: the writing thread is never held up for long
+SLICE = 200  # rows that are read, and written, at a time: the writing thread is never held up for long
 
 # What tells how a message is to be read, and no part of it.
 STRUCTURE = frozenset(
@@ -75,37 +75,54 @@ PLACES = (
 )
 
 
-def redact(
-    tx: Transaction,
-    place: Place,
-    group: str,
-    after: tuple[int, ...] | None,
-    text: Callable[[str], str],
-    value: Callable[[Any, frozenset[str]], Any],
-) -> tuple[int, tuple[int, ...] | None]:
-    """One slice of a table behind the key `after`: how many rows were changed, and the key to go on behind, None at the
-    end."""
+Key = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Of one row: by column what it was and what it is to be."""
+
+    key: Key
+    columns: dict[str, tuple[str, str]]
+
+
+def read(tx: Transaction, place: Place, group: str, after: Key | None) -> tuple[list[Row], Key | None]:
+    """One slice of a table behind the key `after`, and the key to go on behind, None at the end."""
     keys = ", ".join(place.key)
-    columns = (*place.plain, *place.values)
     rows = tx.all(
-        f"SELECT {keys}, {', '.join(columns)} FROM {place.table} WHERE ({keys}) > ({', '.join('?' for _ in place.key)})"
-        f" AND {place.rows} ORDER BY {keys} LIMIT {SLICE}",
+        f"SELECT {keys}, {', '.join((*place.plain, *place.values))} FROM {place.table}"
+        f" WHERE ({keys}) > ({', '.join('?' for _ in place.key)}) AND {place.rows} ORDER BY {keys} LIMIT {SLICE}",
         *(after or (-1,) * len(place.key)),
         group,
     )
-    changed = 0
+    return rows, _key(rows[-1], place) if len(rows) == SLICE else None
+
+
+def changes(
+    place: Place, rows: list[Row], text: Callable[[str], str], value: Callable[[Any, frozenset[str]], Any]
+) -> list[Change]:
+    """What becomes of the rows when their texts, and the texts in their values, are such. Pure."""
+    found = []
     for row in rows:
-        new = {name: text(row[name]) for name in place.plain if row[name]}
-        new |= {name: _value(row[name], text, value) for name in place.values if row[name]}
-        if new := {name: each for name, each in new.items() if each != row[name]}:
-            changed += 1
-            sets = ", ".join(f"{name} = ?" for name in new)
-            where = " AND ".join(f"{name} = ?" for name in place.key)
-            tx.execute(f"UPDATE {place.table} SET {sets} WHERE {where}", *new.values(), *(row[k] for k in place.key))
-    return changed, tuple(row_key(rows[-1], place)) if len(rows) == SLICE else None
+        new = {name: (row[name], text(row[name])) for name in place.plain if row[name]}
+        new |= {name: (row[name], _value(row[name], text, value)) for name in place.values if row[name]}
+        if new := {name: each for name, each in new.items() if each[0] != each[1]}:
+            found.append(Change(_key(row, place), new))
+    return found
 
 
-def row_key(row: Any, place: Place) -> tuple[int, ...]:
+def write(tx: Transaction, place: Place, made: list[Change]) -> int:
+    """Those that are still as they were read; gives how many that are."""
+    count = 0
+    for each in made:
+        sets = ", ".join(f"{name} = ?" for name in each.columns)
+        where = " AND ".join(f"{name} = ?" for name in (*place.key, *each.columns))
+        old, new = zip(*each.columns.values(), strict=True)
+        count += tx.execute(f"UPDATE {place.table} SET {sets} WHERE {where}", *new, *each.key, *old).rowcount
+    return count
+
+
+def _key(row: Row, place: Place) -> Key:
     return tuple(row[name] for name in place.key)
 
 

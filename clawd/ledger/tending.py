@@ -25,12 +25,19 @@ def put(tx: Transaction, group: str, **values: Any) -> None:
         tx.execute(f"UPDATE remembering SET {name} = ? WHERE grp = ?", value, group)
 
 
-def begin(tx: Transaction, groups: Iterable[str]) -> None:
-    """What was over before anybody looked for lessons stays as it is."""
-    for group in groups:
-        if of(tx, group) is None:
-            last = tx.one("SELECT MAX(id) AS id FROM turn WHERE grp = ? AND recorded_at IS NOT NULL", group)
-            put(tx, group, reflected=(last["id"] if last else None) or 0)
+def begin(tx: Transaction, every: Iterable[str]) -> list[str]:
+    """What was over before anybody looked for lessons stays as it is. Gives the groups of which turns were not looked
+    at, or answers not carried out."""
+    found = tx.all("SELECT grp, MAX(id) AS last FROM turn WHERE recorded_at IS NOT NULL AND forgotten = 0 GROUP BY grp")
+    last = {row["grp"]: row["last"] for row in found}
+    behind = {row["grp"] for row in untaken(tx)}
+    for group in every:
+        row = of(tx, group)
+        if row is None:
+            put(tx, group, reflected=last.get(group, 0))
+        elif row["reflected"] < last.get(group, 0):
+            behind.add(group)
+    return sorted(behind)
 
 
 def told(tx: Transaction, group: str) -> set[Pair]:
@@ -78,9 +85,11 @@ def recalled_since(tx: Transaction, group: str, since: str) -> set[str]:
 
 
 def untaken(tx: Transaction, group: str | None = None) -> list[Row]:
-    """Answered jobs whose answers were not carried out, oldest first: {id, grp, kind, key, answer, turn, taint}."""
+    """Answered jobs whose answers were not carried out, oldest first: {id, grp, kind, key, answer, taint, stale}.
+    `stale`: since it was asked something of the group's memory was forgotten, which its answer may tell of."""
     return tx.all(
-        "SELECT j.id, j.grp, j.kind, j.key, j.answer, j.turn, t.taint FROM job j JOIN turn t ON t.id = j.turn"
+        "SELECT j.id, j.grp, j.kind, j.key, j.answer, t.taint, COALESCE(r.forgot >= t.queued_at, 0) AS stale"
+        " FROM job j JOIN turn t ON t.id = j.turn LEFT JOIN remembering r ON r.grp = j.grp"
         " WHERE j.kind IN (?, ?) AND j.answer IS NOT NULL AND j.taken = 0 AND ? IN (j.grp, '') ORDER BY j.id",
         *KINDS,
         group or "",

@@ -9,6 +9,7 @@ from anyio import to_thread
 
 from clawd.clock import moment_of
 from clawd.errors import UsageError
+from clawd.memory import consolidate, reflect
 from clawd.memory.protocol import Memory, MemoryHit, Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory
@@ -51,10 +52,21 @@ class FileMemory:
         await to_thread.run_sync(self._of.forget, memory_id, self._voice)
 
     async def consolidate(self) -> int:
-        raise NotImplementedError
+        return await to_thread.run_sync(self._consolidate)
+
+    def _consolidate(self) -> int:
+        of = self._of
+        records = (each for each in of.every() if not (each.private and self._voice.others))
+        done = consolidate.apply(of, consolidate.plan(records, of.now(), floor=of.floor))
+        return sum(len(step.ids) for step in done)
 
     async def reflect(self, context: Mapping[str, Any]) -> str | None:
-        raise NotImplementedError
+        if (lesson := reflect.lesson(context)) is None:
+            return None
+        put = self._of.put
+        return (
+            await to_thread.run_sync(lambda: put(lesson, "reflection", {}, self._voice, key=f"reflect {lesson}"))
+        ).id
 
 
 class VectorMemory(FileMemory):

@@ -104,8 +104,8 @@ def plan(
     steps += _corrected(plain, shapes, floor)
     # What is in question is not joined with anything: its trust is to stay what the question was about.
     files = _without(steps, (each for each in plain if each.kind in FOLDERS))
-    steps += _doubled(files, shapes, floor)
-    steps += _past(_without(steps, files), now, frozenset(recalled), floor)
+    steps += _past(files, now, frozenset(recalled), floor)
+    steps += _doubled(_without(steps, files), shapes, floor)
     return Plan(tuple(steps))
 
 
@@ -141,7 +141,11 @@ def _corrected(known: Sequence[MemoryRecord], shapes: Shapes, floor: float) -> l
     here = {each.id: each for each in known}
     said = [(here[each.supersedes], each) for each in known if each.supersedes in here]
     found = [(old, new, "says that it takes its place", True) for old, new in said if old is not new]
-    heard = [each for each in known if each.kind != "reflection"]
+    # The newer one is the one that was written later, or of the same second the one that says so.
+    heard = sorted(
+        (each for each in known if each.kind != "reflection"),
+        key=lambda each: (each.created, shapes[_heard(each, floor)].corrects, each.event_time, each.id),
+    )
     often: dict[str, int] = {}
     for first, second, what in contradictions([shapes[_heard(each, floor)] for each in heard]):
         old, new = heard[first], heard[second]
@@ -150,19 +154,20 @@ def _corrected(known: Sequence[MemoryRecord], shapes: Shapes, floor: float) -> l
         often[old.id], often[new.id] = often.get(old.id, 0) + 1, often.get(new.id, 0) + 1
     steps: list[Step] = []
     gone: set[str] = set()
+    pairs: set[tuple[str, str]] = set()
     told: dict[str, int] = {}
     for old, new, how, says in sorted(found, key=lambda each: (each[1].created, each[1].id)):
-        if old.id in gone or new.id in gone:
+        if old.id in gone or new.id in gone or (old.id, new.id) in pairs:
             continue
         if says and _may_supersede(old, new):
             gone.add(old.id)
             steps.append(Step("supersede", (old.id,), new.id, f"the newer one {how}", (new, old)))
             continue
-        one_of_many = max(often.get(old.id, 0), often.get(new.id, 0)) > _SERIES
-        if (says or _is_owners(old, new, floor) or (_last(old, new) and not one_of_many)) and told.get(
-            old.id, 0
-        ) < _SERIES:
+        series = max(often.get(old.id, 0), often.get(new.id, 0)) > _SERIES
+        few = told.get(old.id, 0) < _SERIES
+        if says or (_is_owners(old, new, floor) and few) or (_last(old, new) and not series):
             told[old.id] = told.get(old.id, 0) + 1
+            pairs.add((old.id, new.id))
             steps.append(Step("conflict", (old.id, new.id), None, f"the newer one {how}", (old, new)))
     return steps
 
@@ -283,8 +288,8 @@ def proposed(
         if old in here and new in here and _may_supersede(here[old], here[new]) and (pair := taken((old, new))):
             steps.append(Step("supersede", (old,), new, "a model says that it was corrected", (pair[1], pair[0])))
     for ids in merge:
-        if best := sorted(taken(ids), key=lambda each: (-len(each.text), -each.trust, each.id)):
-            steps.append(_merge(best[0], best[1:], "a model says that they say the same"))
+        best = sorted(taken(ids), key=lambda each: (-len(each.text), -each.trust, each.id))
+        steps += [_merge(best[0], best[1:], "a model says that they say the same")] if best else []
     return Plan(tuple(steps))
 
 

@@ -23,7 +23,7 @@ from clawd.memory.store import GroupMemory, Written
 
 ROOT = "/memories"
 _LEVELS = 2  # of a listing
-_LONGEST = 255
+_LONGEST, _LONGEST_NEW = 255, 64  # characters of a path; a new one is a tag
 _PART = re.compile(r"[^\s./\\%~][^/\\%]{0,99}")
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 _KINDS = {folder: kind for kind, folder in FOLDERS.items()}
@@ -124,8 +124,12 @@ class Directory:
         for record in records:  # all of them, or none
             if refusal := admission.may_change(self._voice, record):
                 raise Refused(refusal)
+
+        def first(texts: list[str]) -> None:
+            self._first(texts)
+
         for record in records:
-            self._of.forget(record.id, self._voice, first=self._first)
+            self._of.forget(record.id, self._voice, first=first)
         return Answer(f"Successfully deleted {at}")
 
     def rename(self, old_path: str, new_path: str) -> Answer:
@@ -190,6 +194,8 @@ class Directory:
     # ── writing ──
 
     def _put(self, at: str, content: str, more: Mapping[str, Any], old: MemoryRecord | None = None) -> Written:
+        if len(at) > _LONGEST_NEW:
+            raise UsageError(f"{at} is too long: a path has at most {_LONGEST_NEW} characters")
         top = at.split("/")[2]
         kind = _KINDS.get(top, "entity") if at.count("/") > 2 else "entity"
         tags = [at, *(each for each in (old.tags if old else ()) if not each.startswith(f"{ROOT}/"))]

@@ -15,10 +15,13 @@ HIDDEN = "[forgotten]"
 SHORTEST = 8  # letters: what is shorter stands in too much that has nothing to do with it
 PIECE = 24  # letters that a line or sentence must have to be looked for by itself
 WHOLE = 20_000  # characters: of what is longer only lines and sentences are looked for
+CUT = 500  # characters: of what is longer a search may have shown a part that begins and ends within a sentence
+_RUN = 6  # words of such a part that are surely found
 
 _ENDS = " \t\r\n.!?;,:"
 _PIECES = re.compile(r"[\r\n]+|(?<=[.!?。！？])\s+")
 _GAP = r"(?:\s|\\+(?:[nrtf]|u(?i:00[01][0-9a-f]|0085|00a0|1680|20[0-5][0-9a-f]|3000)))+"
+_WIDE = re.compile(r".{1,40}")  # of a script that is written without spaces
 _WORD = re.compile(r"[A-Za-z0-9]{2,}")
 
 
@@ -29,9 +32,12 @@ class Forgotten:
         texts = list(dict.fromkeys(text.strip() for text in texts if text.strip()))
         long = [text for text in texts if _letters(text) >= SHORTEST]
         self.short = len(texts) - len(long)
-        pieces = {piece.strip(_ENDS) for text in long for form in (text, defanged(text)) for piece in _pieces(form)}
+        forms = {form.strip(_ENDS) for text in long for form in (text, defanged(text))}
+        pieces = {each for text in forms for piece in _pieces(text) if _letters(each := piece.strip(_ENDS)) >= PIECE}
         # The longest first: what is left of it then is none of its pieces.
-        self._pieces = sorted((each for each in pieces if _letters(each) >= SHORTEST), key=lambda each: -len(each))
+        self._pieces = sorted(
+            pieces | {each for each in forms if len(each) <= WHOLE}, key=lambda each: (-len(each), each)
+        )
         self._words = [max(_WORD.findall(each), key=len, default="") for each in self._pieces]
 
     def __bool__(self) -> bool:
@@ -67,7 +73,11 @@ def _letters(text: str) -> int:
 def _pieces(text: str) -> Iterator[str]:
     if len(text) <= WHOLE:
         yield text
-    yield from (piece for piece in _PIECES.split(text) if _letters(piece) >= PIECE)
+    for piece in _PIECES.split(text):
+        yield piece
+        words = piece.split() if CUT < len(text) <= WHOLE else []
+        yield from (" ".join(words[at : at + _RUN]) for at in range(0, len(words), _RUN))
+        yield from (part for word in words if len(word) > 40 for part in _WIDE.findall(word))
 
 
 @lru_cache(maxsize=256)

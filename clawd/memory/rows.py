@@ -78,8 +78,17 @@ def is_built(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM kept WHERE name = 'built'").fetchone() is not None
 
 
-def problems(db: sqlite3.Connection) -> list[tuple[str]]:
-    return db.execute("SELECT problem FROM files WHERE problem <> '' ORDER BY path").fetchall()
+def problems(db: sqlite3.Connection) -> list[str]:
+    """What a person is to know of their files."""
+    found = [problem for (problem,) in db.execute("SELECT problem FROM files WHERE problem <> '' ORDER BY path")]
+    moved = db.execute(
+        "SELECT path, id FROM held WHERE status = 'quarantined' AND path NOT LIKE 'quarantine/%' AND NOT EXISTS"
+        " (SELECT 1 FROM trusted t WHERE t.id = held.id AND json_extract(t.stamp, '$.op') = 'quarantine') ORDER BY path"
+    )  # not where the owner said so themselves
+    return found + [
+        f"memory/{path} has text that is quarantined or was forgotten, and nobody finds it (clawd memory why {id})"
+        for path, id in moved
+    ]
 
 
 def keep(db: sqlite3.Connection, loaded: Loaded) -> None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,10 @@ class GroupMemory(ReadMemory):
             self._pen.note(record, op, turn, known=known)
         else:
             self._pen.keep(record, op, turn, seen=seen, known=known)
+
+    def now(self) -> datetime:
+        """By the clock that its records are written by."""
+        return self._clock.now()
 
     def settle(
         self,

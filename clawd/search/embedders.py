@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -111,6 +112,7 @@ _KNOWN: tuple[tuple[str, Callable[[], Embedder], tuple[str, ...]], ...] = (
 )
 
 
+@cache  # one for all groups: its weights are large
 def embedder() -> Embedder | None:
     """The best one that is installed: whoever installed the heavier extra wants it. None without either. It takes
     most of a second. Raises StorageError where one is installed and cannot be used."""

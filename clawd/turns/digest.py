@@ -59,16 +59,17 @@ class Digest:
 
     def waits(self, group: str) -> None:
         """Something of a group's memory waits for the owner. From the event loop."""
-        self._in(group, self._after_s)
-
-    def _in(self, group: str, seconds: float) -> None:
-        self._due[group] = self._clock.monotonic() + seconds
+        self._due[group] = self._clock.monotonic() + self._after_s
         self._news.set()
+
+    def _again(self, group: str, seconds: float) -> None:
+        """Look once more then, or when something came meanwhile."""
+        self._due.setdefault(group, self._clock.monotonic() + seconds)
 
     async def run(self) -> None:
         """Tell what is due; first what an earlier daemon could not."""
         for group in await to_thread.run_sync(proposed, self._trust):
-            self._due.setdefault(group, self._clock.monotonic() + self._after_s)
+            self._again(group, self._after_s)
         while True:
             self._news = anyio.Event()
             now = self._clock.monotonic()
@@ -83,7 +84,7 @@ class Digest:
 
     async def _look(self, group: str) -> None:
         if self._busy(group):
-            return self._in(group, self._after_s)
+            return self._again(group, self._after_s)
         try:
             ids = [each.id for each in await self._memories.do(group, lambda memory: memory.pending())]
         except (ClawdError, OSError) as error:
@@ -107,7 +108,7 @@ class Digest:
         if at is not None:
             self._deliver(at)
         elif due is not None:
-            self._in(group, (due - now).total_seconds())
+            self._again(group, (due - now).total_seconds())
         return None
 
 

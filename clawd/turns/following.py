@@ -123,7 +123,7 @@ class Following:
         for sentence in wrong:
             log.info("memory of %s: %s", group, sentence)
             if sentence not in before and not sentence.startswith("rebuilt"):
-                self._tell(f"groups/{group}/memory: {sentence}")
+                self._tell(f"groups/{group}: {sentence}")
 
 
 def _name(group: str) -> str:

@@ -3,6 +3,7 @@ open, and bound to the turn that reads or writes. What a turn is given is in the
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,17 +21,18 @@ from clawd.errors import Refused, StorageError
 from clawd.ledger import chats, inbound, recalled, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.turns import Claim
-from clawd.memory.admission import seen_trust
+from clawd.memory import admission
 from clawd.memory.directory import Answer, Directory
 from clawd.memory.protocol import Heard, MemoryHit, Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory, Written
 from clawd.model import Lease
 from clawd.tasks import Whole
-from clawd.trust import TRUST, Origin, Role
+from clawd.trust import Origin, Role
 from clawd.turns.following import Following
 from clawd.turns.redaction import Redacted
 
+log = logging.getLogger(__name__)
 MOST_OPEN = 16
 MOST_RECALLS = 4  # of a group at one time, also of those that nobody waits for any more
 T = TypeVar("T")
@@ -113,6 +115,15 @@ class Memories:
         while self._spare:
             await to_thread.run_sync(self._spare.pop().close)
 
+    async def ready(self, group: str) -> None:
+        """Open a group's memory before a turn is to be given of it: what turns words into vectors takes most of a
+        second to load."""
+        try:
+            if self._settings(group).recall_k:
+                await self.do(group, lambda memory: None)
+        except Exception:  # the turn is told
+            log.exception("the memory of %s cannot be opened", group)
+
     async def recall(self, claim: Claim) -> Recalled:
         """What memory gives a turn of itself. What was begun goes on where nobody waits any more. Raises what a search
         raises."""
@@ -181,7 +192,7 @@ def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
                   others=claim.others)  # fmt: skip
     hits, _ = memory.find(asked, voice, k=k, lowering=False)
     best, _ = memory.find(asked, voice, k=k)
-    return Recalled(hits, sum(lowers_to(hit.record, memory.floor) < claim.taint for hit in best))
+    return Recalled(hits, sum(admission.shown(hit.record, memory.floor)[2] < claim.taint for hit in best))
 
 
 def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
@@ -243,7 +254,7 @@ class TurnMemory:
             return *memory.find(query, voice, k=k, **filters), memory.floor
 
         hits, lanes, floor = await self._memories.do(self._group, find)
-        await self._lower(*(lowers_to(hit.record, floor) for hit in hits))
+        await self._lower(*(admission.shown(hit.record, floor)[2] for hit in hits))
         await self._memories.shown(self._lease.turn, [hit.record.id for hit in hits])
         return hits, lanes
 
@@ -252,11 +263,10 @@ class TurnMemory:
         voice = await self._memories.voice(self._lease)
         record, floor = await self._memories.do(self._group, lambda memory: (memory.get(id, voice), memory.floor))
         _open_to_agents(record)
-        await self._lower(lowers_to(record, floor))
+        text, trust, taint = admission.shown(record, floor)
+        await self._lower(taint)
         await self._memories.shown(self._lease.turn, [record.id])
-        if (quote := _quoted_alone(record, floor)) is not None:
-            return replace(record, text=quote, trust=TRUST[Origin.OWNER])
-        return replace(record, trust=seen_trust(record))
+        return replace(record, text=text, trust=trust)
 
     async def directory(self, command: Mapping[str, Any], key: str) -> str:
         """What one command of Anthropic's memory tool says. Raises UsageError, NotFound, Refused, StorageError."""
@@ -282,16 +292,6 @@ class TurnMemory:
     async def _lower(self, *trusts: float) -> None:
         if (trust := min(trusts, default=1.0)) < 1:
             await self._fall(trust)
-
-
-def _quoted_alone(record: MemoryRecord, floor: float) -> str | None:
-    """The owner's words, where nothing else of a memory is to be shown."""
-    return record.said.quote if record.said is not None and record.trust < floor else None
-
-
-def lowers_to(record: MemoryRecord, floor: float) -> float:
-    """What a turn falls to that is shown a memory: the owner's own words lower nothing."""
-    return 1.0 if _quoted_alone(record, floor) is not None else record.taint
 
 
 def _open_to_agents(record: MemoryRecord) -> None:

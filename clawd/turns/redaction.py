@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from anyio import to_thread
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
-from clawd.ledger import recalled
+from clawd.ledger import recalled, redact
 from clawd.ledger.db import Ledger, Transaction
-from clawd.ledger.redact import PLACES, redact
+from clawd.ledger.redact import PLACES
 from clawd.memory.forgotten import Forgotten
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import MARKER_LINE, parse, write_block
@@ -93,16 +94,18 @@ class Redaction:
     async def _rows(self, group: str, forgotten: Forgotten) -> int:
         changed = 0
         for place in PLACES:
-            after: tuple[int, ...] | None = None
+            after: redact.Key | None = None
             while True:
-
-                def work(tx: Transaction, place=place, after=after) -> tuple[int, tuple[int, ...] | None]:  # type: ignore[no-untyped-def]
-                    return redact(tx, place, group, after, forgotten.out_of, forgotten.out_of_value)
-
-                count, after = await self._ledger.do(work)
-                changed += count
-                if after is None:
+                rows, following = await self._ledger.do(partial(redact.read, place=place, group=group, after=after))
+                made = await to_thread.run_sync(redact.changes, place, rows, forgotten.out_of, forgotten.out_of_value)
+                if made:
+                    count = await self._ledger.do(partial(redact.write, place=place, made=made))
+                    changed += count
+                    if count < len(made):  # somebody wrote in between: the same slice once more
+                        continue
+                if following is None:
                     break
+                after = following
         return changed
 
     async def _files(self, group: str, forgotten: Forgotten) -> int:

@@ -15,13 +15,16 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 import anyio
+from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field
 
 from clawd.clock import Clock, moment_of, rfc3339
+from clawd.config.home import Home
 from clawd.config.models import THINKING
 from clawd.context.fence import fenced
 from clawd.errors import ClawdError, NotFound
@@ -88,6 +91,7 @@ class Tending:
 
     def __init__(
         self,
+        home: Home,
         ledger: Ledger,
         clock: Clock,
         memories: Memories,
@@ -96,11 +100,11 @@ class Tending:
         tell: Callable[[str], Awaitable[None]] | None = None,
         jobs: Jobs | None = None,
     ) -> None:
-        self._ledger, self._clock, self._memories = ledger, clock, memories
+        self._home, self._ledger, self._clock, self._memories = home, ledger, clock, memories
         self._zone, self._engine, self._tell, self._jobs = zone, engine, tell, jobs
-        self._nights: dict[str, datetime] = {}  # of groups that have memories
+        self.nights: dict[str, datetime] = {}  # of groups that have memories
+        self._late: set[str] = set()  # groups whose night came while a turn was at work
         self._looked: set[int] = set()  # turns after one that is not over
-        self._begun = clock.now()
         if jobs is not None:
             jobs.register("consolidate", Kind(Same, lambda *_: None, lambda *_: None))
             jobs.register("reflect", Kind(Lesson, lambda *_: None, lambda *_: None))
@@ -110,18 +114,27 @@ class Tending:
     async def run(self, signals: Signals) -> None:
         """For ever: after each turn, and at night."""
         with signals.subscribe() as news:
-            every: Sequence[str] = await self._groups()
-            await self._ledger.do(lambda tx: tending.begin(tx, every))
+            behind: Sequence[str] = await self._begin()
             while True:
-                for group in every:
+                for group in behind:
                     await self._alone(self._after, group)
-                for group in [group for group, at in self._nights.items() if at <= self._clock.now()]:
+                for group in [group for group, at in self.nights.items() if at <= self._clock.now()]:
                     await self._alone(self._night, group)
-                every = await self._next(news)
+                behind = await self._next(news)
+
+    async def _begin(self) -> list[str]:
+        """Gives the groups of which something was left undone."""
+        every = await self._groups()
+        behind = await self._ledger.do(lambda tx: tending.begin(tx, every))
+        folders = {group: self._home.group(group).memory for group in every}
+        with_any = await to_thread.run_sync(lambda: [group for group, folder in folders.items() if _has_any(folder)])
+        for group in with_any:
+            self.nights[group] = due(await self._last(group), self._clock.now(), self._zone(group))
+        return behind
 
     async def _next(self, news: Subscription) -> Sequence[str]:
         """Wait for the next night, or until turns are recorded; gives their groups."""
-        at = min(self._nights.values(), default=None)
+        at = min(self.nights.values(), default=None)
         seconds = None if at is None else max(0.0, (at - self._clock.now()).total_seconds())
         with anyio.move_on_after(seconds):
             async for each in news:
@@ -137,8 +150,8 @@ class Tending:
             await work(group)
         except Exception:
             log.exception("the memory of group %s could not be tended", group)
-            if group in self._nights:
-                self._nights[group] = next_night(self._clock.now(), self._zone(group))
+            if group in self.nights:
+                self.nights[group] = next_night(self._clock.now(), self._zone(group))
 
     async def _groups(self) -> list[str]:
         return [row.name for row in await self._ledger.do(groups.every)]
@@ -147,24 +160,29 @@ class Tending:
         """A turn of the group was recorded."""
         await self.reflect(group, model=True)
         await self._take(group)
-        if group not in self._nights and await self._memories.do(group, _has_any):
-            row = await self._ledger.do(lambda tx: tending.of(tx, group))
-            last = moment_of(row["consolidated"]) if row and row["consolidated"] else None
-            self._nights[group] = due(last, self._begun, self._zone(group))
+        if group in self._late:
+            self._late.discard(group)
+            self.nights[group] = self._clock.now()
+        elif group not in self.nights and await to_thread.run_sync(_has_any, self._home.group(group).memory):
+            self.nights[group] = next_night(self._clock.now(), self._zone(group))
+
+    async def _last(self, group: str) -> datetime | None:
+        row = await self._ledger.do(lambda tx: tending.of(tx, group))
+        return moment_of(row["consolidated"]) if row and row["consolidated"] else None
 
     async def _night(self, group: str) -> None:
         if await self._ledger.do(lambda tx: tending.is_busy(tx, group)):
-            del self._nights[group]  # until that turn is recorded: then it is due
+            del self.nights[group]
+            self._late.add(group)  # until that turn is recorded
             return
-        now = self._clock.now()
-        row = await self._ledger.do(lambda tx: tending.of(tx, group))
-        last = moment_of(row["consolidated"]) if row and row["consolidated"] else None
-        if last is None or await self._memories.do(group, lambda memory: _changed(memory) > last.timestamp()):
-            await self._ask_what_is_same(group, await self.consolidate(group))
-        self._begun = now
+        last = await self._last(group)
+        changed = await to_thread.run_sync(_changed, self._home.group(group).memory)
+        if last is None or changed > last.timestamp():
+            await self.consolidate(group)
+            await self._ask_what_is_same(group)
         done = rfc3339(self._clock.now())
         await self._ledger.do(lambda tx: tending.put(tx, group, consolidated=done))
-        self._nights[group] = next_night(self._clock.now(), self._zone(group))
+        self.nights[group] = next_night(self._clock.now(), self._zone(group))
 
     # ── consolidate ──
 
@@ -215,7 +233,7 @@ class Tending:
         kept = json.dumps(sorted(pairs))
         await self._ledger.do(lambda tx: tending.put(tx, group, conflicts=kept))
 
-    async def _ask_what_is_same(self, group: str, done: Sequence[Step]) -> None:
+    async def _ask_what_is_same(self, group: str) -> None:
         """Ask a model, once a night at most, where there is enough to ask about."""
         if not await self._may_ask(group, "consolidate", 1, timedelta(hours=20)):
             return
@@ -246,7 +264,7 @@ class Tending:
     async def _lessons(self, group: str, turn: int, model: bool) -> list[Reflection]:
         found = []
         for seen in await self._ledger.do(lambda tx: lessons.seen_of(tx, turn)):
-            if (lesson := reflect.lesson(seen.context)) is None:
+            if (lesson := await to_thread.run_sync(reflect.lesson, seen.context)) is None:
                 continue
             try:
                 kept = await self._memories.do(
@@ -257,10 +275,12 @@ class Tending:
                 log.info("no lesson of turn %s is kept: %s", seen.turn, type(error).__name__, extra={"group": group})
                 continue
             found.append(kept)
+            if kept.status == "proposed":
+                self._memories.waits(group)
             log.info("a lesson of turn %s: %s %s", kept.turn, kept.id, kept.status, extra={"group": group})
             if model and await self._may_ask(group, "reflect", LESSONS_A_DAY, timedelta(days=1)):
                 key = f"reflect:{kept.turn}:{kept.id}:{text.digest(kept.text)}"
-                said = lessons.asked_with(seen, lesson)
+                said = await to_thread.run_sync(lessons.asked_with, seen, lesson)
                 await self._ask("reflect", group, key, lessons.PROMPT, said, seen.voice.authority, seen.voice.taint)
         return found
 
@@ -291,7 +311,7 @@ class Tending:
                 same = Same.model_validate_json(job["answer"])
                 planned = await self._memories.do(group, partial(_proposed, same=same))
                 await self._carry_out(group, planned)
-            else:
+            elif not job["stale"]:
                 _, _, id, digest = job["key"].split(":")
                 lesson, now = Lesson.model_validate_json(job["answer"]), self._clock.now()
                 work = partial(lessons.bettered, id=id, digest=digest, lesson=lesson, now=now, taint=job["taint"])
@@ -300,15 +320,20 @@ class Tending:
             await self._ledger.do(partial(tending.taken, job=job["id"]))
 
 
+def changed(steps: Sequence[Step]) -> int:
+    """How many memories gave way."""
+    return sum(len(step.ids) for step in steps if step.action != "conflict")
+
+
 def _proposed(memory: GroupMemory, same: Same) -> Plan:
     pairs = [(each.old, each.new) for each in same.supersede]
     return consolidate.proposed(memory.every(), same.merge, pairs, memory.floor)
 
 
-def _has_any(memory: GroupMemory) -> bool:
-    return any(path.endswith(".md") for path, _ in walk_beneath(memory.root))
+def _has_any(folder: Path) -> bool:
+    return any(path.endswith(".md") for path, _ in walk_beneath(folder))
 
 
-def _changed(memory: GroupMemory) -> float:
-    """When a file of the memory was changed last, in seconds since the epoch."""
-    return max((status.st_mtime for _, status in walk_beneath(memory.root)), default=0.0)
+def _changed(folder: Path) -> float:
+    """When a file of it was changed last, in seconds since the epoch."""
+    return max((status.st_mtime for _, status in walk_beneath(folder)), default=0.0)

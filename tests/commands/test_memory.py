@@ -24,6 +24,7 @@ from clawd.memory.protocol import Voice
 from clawd.memory.store import GroupMemory
 from clawd.trust import Origin, Role
 from clawd.turns.memory import Memories
+from clawd.turns.redaction import Redacted
 from tests.ledger.conftest import NOW
 
 pytestmark = pytest.mark.anyio
@@ -32,8 +33,9 @@ AGENT = Voice(Origin.AGENT, Role.OWNER, 0.2, "telegram:7#12", 3, private=True)
 
 class World:
     def __init__(self, home: Home, ledger: Ledger) -> None:
-        async def forgotten(group: str, texts: list[str]) -> None:
+        async def forgotten(group: str, texts: list[str]) -> Redacted:
             self.forgotten += texts
+            return Redacted()
 
         async def find(name: str) -> groups.GroupRow:
             found = ledger.tx(lambda tx: groups.find(tx, name))
@@ -168,7 +170,7 @@ async def test_search_why_and_forget(world: World) -> None:
         await world.said(f"forget {key}", direct=0)  # what is private is not there where others read along
     assert (await world.said(f"forget {key}")).startswith(f"Forgotten: {key}.")
     assert world.forgotten[:1] == ["The spare key is with Bob."]
-    assert await world.said(f"forget {key}") == f"Forgotten: {key}."  # carried out twice
+    assert (await world.said(f"forget {key}")).startswith(f"Forgotten: {key}.")  # carried out twice
     for words in ("forget ep_0000000000", "why ep_0000000000", "forget everything", "dance"):
         with pytest.raises(ClawdError):
             await world.said(words)

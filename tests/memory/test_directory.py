@@ -82,6 +82,8 @@ def test_the_sdk_s_own_tool_drives_it(memory: GroupMemory) -> None:
         call("view", path=at)
     assert call("delete", path=new) == f"Successfully deleted {new}"
     assert call("view", path="/memories").count("\n") == 1
+    with pytest.raises(UsageError, match="at most 64 characters"):
+        call("create", path=f"/memories/{'x' * 60}", file_text="x")
     with pytest.raises(UsageError, match="Cannot delete the /memories directory itself"):
         call("delete", path="/memories")
 

@@ -65,9 +65,17 @@ def test_what_tells_how_to_read_a_value_stays() -> None:
 
 def test_a_very_long_text_leaves_by_its_lines() -> None:
     lines = [f"line {n} of a very long text about many things" for n in range(2000)]
-    assert Forgotten(["\n".join(lines)]).out_of("a\n" + "\n".join(lines[5:9]) + "\nb") == f"a\n{HIDDEN}\n" * 1 + (
-        f"{HIDDEN}\n" * 3 + "b"
+    assert (
+        Forgotten(["\n".join(lines)]).out_of("a\n" + "\n".join(lines[5:9]) + "\nb") == "a\n" + f"{HIDDEN}\n" * 4 + "b"
     )
+
+
+def test_a_part_that_a_search_has_shown_leaves_but_for_its_last_words() -> None:
+    words = [f"word{n}" for n in range(300)]
+    left = Forgotten([" ".join(words)]).out_of(f"… {' '.join(words[100:140])} …")
+    assert len([each for each in left.split() if each.startswith("word")]) < 12
+    wide = "".join(chr(0x4E00 + n) for n in range(600))
+    assert len(Forgotten([wide]).out_of(wide[100:400]).replace(HIDDEN, "")) < 80
 
 
 @given(st.text(min_size=1), st.text(), st.text())

@@ -3,16 +3,16 @@ believed by nobody; what the owner wants kept is. The same attacks work where th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import pytest
 
-from tests.system.conftest import Home, Make
+from tests.system.conftest import Home
 from tests.system.poison import undefended
-from tests.system.poison.world import World, world
+from tests.system.poison.world import OWN, world
 
 
-def report(failed: dict[str, object], total: int) -> str:
+def report(failed: Mapping[str, object], total: int) -> str:
     return "\n".join([f"{len(failed)} of {total}:", *(f"  {name}: {what}" for name, what in failed.items())])
 
 
@@ -20,15 +20,10 @@ def test_no_poison_is_believed_and_what_is_honest_is_found(home: Home) -> None:
     with world(home) as played:
         played.play()
         harm = {each.name: found for each in played.attacks if (found := played.harm(each))}
-        lost = {each.name: played.search(each.door or "own", each.asks) for each in played.honest if not played.serves(each)}
-        rates = {
-            f"ASR_{where}": sum(where in each for each in harm.values()) / len(played.attacks)
-            for where in ("zone", "search", "context", "trust")
-        }
-        assert not harm, report(harm, len(played.attacks))  # type: ignore[arg-type]
-        assert set(rates.values()) == {0.0}
-        utility = 1 - len(lost) / len(played.honest)
-        assert utility >= 0.95, report(lost, len(played.honest))  # type: ignore[arg-type]
+        assert not harm, report(harm, len(played.attacks))
+        lost = {each.name: played.search(each.door or OWN, each.asks)
+                for each in played.honest if not played.serves(each)}  # fmt: skip
+        assert 1 - len(lost) / len(played.honest) >= 0.95, report(lost, len(played.honest))
 
 
 def test_without_the_defence_the_attacks_work(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,4 +31,4 @@ def test_without_the_defence_the_attacks_work(home: Home, monkeypatch: pytest.Mo
     with world(home, program="tests.system.poison.undefended", memory="floor = 0") as played:
         played.play()
         harmless = {each.name: "no harm" for each in played.attacks if not played.harm(each)}
-        assert 1 - len(harmless) / len(played.attacks) >= 0.9, report(harmless, len(played.attacks))  # type: ignore[arg-type]
+        assert 1 - len(harmless) / len(played.attacks) >= 0.9, report(harmless, len(played.attacks))

@@ -235,10 +235,12 @@ async def test_a_correction_needs_as_much_trust_as_what_it_corrects(bench: Bench
     assert (done.status, done.conflicts) == ("proposed", id) and bench.waiting == ["main"]
     with pytest.raises(UsageError):
         await memory.update(id, "Code: 13", {"quote": "The code is 13."}, "k")
-    memory = bench.turn("No. The code is 13.", session="s", taint=0.2)
-    done = await memory.update(id, "Code: 13", {"quote": "No. The code is 13."}, "k")
-    assert (done.status, done.conflicts) == ("active", id), "beside it: a quote does not say what it is about"
-    assert (await memory.read(done.id)).text == "No. The code is 13."
+    said = {"quote": "No. The code is 13."}
+    done = await bench.turn("No. The code is 13.", session="s").update(id, "Code: 13", said, "k")
+    assert (done.id, done.status) == (id, "active")
+    memory = bench.turn("Buy milk.", session="s2", taint=0.2)
+    done = await memory.update(id, "Code: 14", {"quote": "Buy milk."}, "k")
+    assert done.id != id and (await memory.read(id)).text == "Code: 13", "whatever it is about that they said"
 
 
 async def test_few_are_open_and_none_that_is_used_is_closed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
