@@ -236,7 +236,7 @@ class Index:
 
 def _pool(k: int) -> int:
     """How many candidates each method gives: what else counts may move one up."""
-    return max(60, 4 * k)
+    return max(40, 4 * k)
 
 
 def _sides(where: Where) -> tuple[int, ...]:
