@@ -30,7 +30,7 @@ _WHEN = "%I:%M %p on %d %B, %Y"  # 1:56 pm on 8 May, 2023
 def locomo(path: Path | None = None) -> Iterator[Share]:
     """Raises OSError and ValueError for a path that has no such data."""
     conversations = json.loads(path.read_text(encoding="utf-8")) if path is not None else made_up()
-    of = "LoCoMo" if path is not None else "made-up conversations, not LoCoMo"
+    of = path.name if path is not None else "made-up conversations, not LoCoMo"
     llama = WordLlama()
     for method in _METHODS:
         recalls: dict[tuple[str, str, int], list[float]] = defaultdict(list)
