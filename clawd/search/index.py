@@ -195,7 +195,7 @@ class Index:
         open_ = np.isfinite(near)
         if not open_.any():
             return {}, {}
-        lowest, highest = float(near[open_].min()), float(near[open_].max())
+        lowest, highest = min(0.0, float(near[open_].min())), float(near[open_].max())
         loaded = tables.load(db, matrix.best(near, _pool(k)), where)
         if len(loaded) < 2 * k and int(open_.sum()) > _pool(k):
             condition, values = tables.condition(where)

@@ -51,7 +51,7 @@ def home(tmp_path: Path) -> Home:
 def left(home: Home, group: str) -> list[str]:
     of = memory(home, group)
     of.look()
-    texts = sorted(each.text for each in of.every())
+    texts = sorted(each.text for each in of.every() if each.kind != "day")
     of.close()
     return texts
 
