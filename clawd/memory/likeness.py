@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import reduce
 from math import ceil
 from operator import xor
@@ -103,6 +102,8 @@ def duplicate(one: Shape, other: Shape) -> bool:
     shared = len(one.bag & other.bag)
     if not shared or shared < NEAR * (len(one.bag) + len(other.bag) - shared) or _marks(one) != _marks(other):
         return False
+    from difflib import SequenceMatcher  # which takes time to load
+
     first, second = sorted((one.words, other.words))
     gone: set[str] = set()
     new: set[str] = set()
