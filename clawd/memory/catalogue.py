@@ -257,7 +257,8 @@ class Catalogue:
         )
 
     def _judged(self, db: sqlite3.Connection, fresh: Standing, loaded: Loaded, doubled: frozenset[str]) -> list[Held]:
-        return [self._judge(db, fresh, raw, loaded.stat, doubled) for raw in loaded.memories]
+        judged = (self._judge(db, fresh, raw, loaded.stat, doubled) for raw in loaded.memories)
+        return [each for each in judged if each.entries or each.record.kind != "day"]
 
     def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, stat: str, doubled: frozenset[str]
                ) -> Held:  # fmt: skip

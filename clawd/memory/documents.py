@@ -24,7 +24,7 @@ def of_record(record: MemoryRecord, title: str, floor: float) -> Iterator[Docume
     if quote is not record.text:
         yield Document(record.id, record.kind, quote, at, trust, taint, "active", shown)
         piece = 1
-    title = " ".join(filter(None, (title, *record.tags)))
+    title = " ".join(dict.fromkeys(filter(None, (title, record.key, *record.tags))))
     beside = record.kind == "episode" and record.status == "active" and record.trust >= floor
     thread = record.source.rpartition("#")[0] if beside else ""
     for piece, part in enumerate(pieces(record.text), piece):  # noqa: B020

@@ -103,7 +103,7 @@ class MemoryStore:
         return frozenset(row["turn"] for row in rows or ())
 
     def _index(self, group: str) -> list[Path]:
-        return sorted(self._home.state.glob(f"memory/{group}.db*"))
+        return sorted(self._home.state.glob(f"index/{group}.db*"))
 
     def _rewrite(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
         """The trust ledger with other lines; None takes one out."""

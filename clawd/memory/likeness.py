@@ -20,7 +20,7 @@ def _words(all: str) -> frozenset[str]:
 
 
 NEAR = 0.9  # Jaccard of the words of two texts that are one
-_MOST = 20  # texts with a common key that one is compared with: the last ones
+_MOST = 8  # texts with a common key that one is compared with: the last ones
 _LONGEST = 40  # words of weight in a text that may contradict another
 
 # One sign is a word in scripts without spaces.
@@ -159,12 +159,13 @@ def contradictions(shapes: Sequence[Shape]) -> Iterator[tuple[int, int, str]]:
     for number, each in enumerate(shapes):
         if not 0 < len(each.weight) <= _LONGEST:
             continue
-        asked = [*_keys(each), *((0, key) for _, key in _keys(each)[1:] if each.corrects)]
+        keys = _keys(each)
+        asked = [*keys, *((0, key) for _, key in keys[1:])] if each.corrects else keys
         near = {known for key in asked for known in seen.get(key, ())[-_MOST:]}
         for known in sorted(near):
             if what := contradict(shapes[known], each):
                 yield known, number, what
-        for key in _keys(each):
+        for key in keys:
             seen.setdefault(key, []).append(number)
 
 

@@ -108,16 +108,22 @@ class ReadMemory:
             self._catalogue.freshen()
             for _ in range(_TRIES):
                 index = self._catalogue.index
-                found = index.search(query, k, where, method=self.backend, now=now)  # type: ignore[arg-type]
+                found = index.search(query, 2 * k, where, method=self.backend, now=now)  # type: ignore[arg-type]
                 held, changed = self._catalogue.some(hit.document.id for hit in found.hits)
                 if not changed:
                     break
-        hits = dict[str, MemoryHit]()  # a fact stands in a day's log, too
+        hits = dict[str, MemoryHit]()
         for hit in found.hits:
             document = hit.document
             if (record := self._seen(held.get(document.id), voice)) is not None:
-                hits.setdefault(document.text, MemoryHit(record, document.text, hit.score, document.trust, hit.parts))
-        return list(hits.values()), found.lanes
+                known = hits.get(document.text)
+                if known is None or (known.record.kind, record.kind) == (
+                    "day",
+                    "fact",
+                ):  # it stands in the day's log, too
+                    score = known.score if known else hit.score
+                    hits[document.text] = MemoryHit(record, document.text, score, document.trust, hit.parts)
+        return list(hits.values())[:k], found.lanes
 
     def why(self, id: str) -> dict[str, Any]:
         """{id, source, origin, trust, status, lineage[], history[{ts, op, trust, status, turn}], notes[]}; notes say

@@ -18,16 +18,9 @@ _BLANK = dict.fromkeys([*map(ord, "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uf
 
 def normal(text: str) -> str:
     """The text as it is compared: NFKC, case folded, without what does not show, one space between words."""
-    if text.isascii():
-        if not text.isprintable():
-            text = "".join(each for each in text if each.isspace() or each.isprintable())
-        return " ".join(text.casefold().split())
-    shown = "".join(
-        " " if each.isspace() else each
-        for each in _folded(text)
-        if each.isspace() or unicodedata.category(each) not in _UNSEEN
-    )
-    return " ".join(shown.split())
+    folded = text.casefold() if text.isascii() else _folded(text)
+    hidden = {ord(each) for each in set(folded) if not each.isspace() and unicodedata.category(each) in _UNSEEN}
+    return " ".join((folded.translate(dict.fromkeys(hidden)) if hidden else folded).split())
 
 
 def _folded(text: str) -> str:
@@ -43,7 +36,7 @@ def digest(text: str) -> str:
 
 _END = re.compile(r"(?<=[。！？।؟۔])|(?<=[.!?])[\"')\]*_]*(?=\s)")
 _PARAGRAPH = re.compile(r"\n\s*\n")
-_NO_LETTER = re.compile(r"[\W_]+")
+_NO_LETTER = re.compile(r"[\W_]")
 _WIDE = re.compile(r"[\u2e80-\uffdc\U00020000-\U0003ffff]")
 
 
@@ -52,7 +45,8 @@ def lines(text: str) -> tuple[str, ...]:
     and each sentence however it was wrapped. Only letters and digits count, so that neither list marks nor spaces make
     another text of it."""
     folded = text.casefold() if text.isascii() else _folded(text)
-    marks = (_mark(piece) for piece in _pieces(folded))
+    silent = {ord(each): None for each in set(folded) if _NO_LETTER.match(each)}
+    marks = (_mark(piece.translate(silent)) for piece in _pieces(folded))
     return tuple(dict.fromkeys(mark for mark in marks if mark))
 
 
@@ -65,8 +59,7 @@ def _pieces(text: str) -> Iterator[str]:
         yield from _END.split(paragraph)
 
 
-def _mark(piece: str) -> str | None:
-    letters = _NO_LETTER.sub("", piece)
+def _mark(letters: str) -> str | None:
     if len(letters) < LONG and len(letters) + len(_WIDE.findall(letters)) < LONG:
         return None
     return hashlib.sha256(letters.encode("utf-8", "surrogatepass")).hexdigest()[:16]

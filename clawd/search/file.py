@@ -54,13 +54,12 @@ CREATE VIRTUAL TABLE words0 USING fts5 (own, near, {_TOKENS});
 
 
 class IndexFile:
-    """`embedder` names whose vectors are in it; "" where none are wanted: then any may be. `tables` are the caller's
-    own, as SQL: of another schema is also what has others. Calls block, any thread
+    """`embedder` names whose vectors are in it; "" where none are wanted: then any may be. Calls block, any thread
     may make them; they raise StorageError and DiskFull."""
 
-    def __init__(self, path: Path, embedder: str = "", tables: str = "") -> None:
+    def __init__(self, path: Path, embedder: str = "", more: str = "") -> None:
         self.path = path
-        self._tables = _TABLES + tables
+        self._tables = _TABLES + more
         self._schema = hashlib.sha256(self._tables.encode()).hexdigest()
         self.amiss = ""  # why it was made anew
         self._embedder = embedder

