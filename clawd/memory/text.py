@@ -13,25 +13,31 @@ LONG = (
     24  # letters that a line or sentence must have to be known again by itself; one that is written wide counts twice
 )
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-_BLANK = dict.fromkeys([*map(ord, "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"), *range(0xFE00, 0xFE10)])
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozenset(map(chr, range(0xFE00, 0xFE10)))
+
+
+class _Shown(dict[int, str | None]):
+    """What each letter is for a comparison: a space, nothing, or itself."""
+
+    def __missing__(self, code: int) -> str | None:
+        letter = chr(code)
+        unseen = letter in _BLANK or unicodedata.category(letter) in _UNSEEN
+        self[code] = " " if letter.isspace() else None if unseen else letter
+        return self[code]
+
+
+_SHOWN = _Shown()
 
 
 def normal(text: str) -> str:
     """The text as it is compared: NFKC, case folded, without what does not show, one space between words."""
-    if text.isascii():
-        if not text.isprintable():
-            text = "".join(each for each in text if each.isspace() or each.isprintable())
-        return " ".join(text.casefold().split())
-    shown = "".join(
-        " " if each.isspace() else each
-        for each in _folded(text)
-        if each.isspace() or unicodedata.category(each) not in _UNSEEN
-    )
-    return " ".join(shown.split())
+    return " ".join(_folded(text).translate(_SHOWN).split())
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_BLANK)
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def digest(text: str) -> str:
@@ -51,8 +57,7 @@ def lines(text: str) -> tuple[str, ...]:
     """The marks by which parts of a text are known without the others, if they are long enough: the whole, each line,
     and each sentence however it was wrapped. Only letters and digits count, so that neither list marks nor spaces make
     another text of it."""
-    folded = text.casefold() if text.isascii() else _folded(text)
-    marks = (_mark(piece) for piece in _pieces(folded))
+    marks = (_mark(piece) for piece in _pieces(_folded(text)))
     return tuple(dict.fromkeys(mark for mark in marks if mark))
 
 
@@ -66,7 +71,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _mark(piece: str) -> str | None:
-    letters = _NO_LETTER.sub("", piece)
+    letters = _NO_LETTER.sub("", piece if piece.isascii() else piece.translate(_SHOWN))
     if len(letters) < LONG and len(letters) + len(_WIDE.findall(letters)) < LONG:
         return None
     return hashlib.sha256(letters.encode("utf-8", "surrogatepass")).hexdigest()[:16]
