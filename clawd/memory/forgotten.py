@@ -80,6 +80,9 @@ def _pieces(text: str) -> Iterator[str]:
         yield from (part for word in words if len(word) > 40 for part in _WIDE.findall(word))
 
 
+_OWN = {"\b": r"(?:\\+b|\x08)", "\\": r"\\+"}
+
+
 @lru_cache(maxsize=256)
 def _pattern(piece: str) -> re.Pattern[str]:
     pattern = _GAP.join("".join(map(_any_form, word)) for word in piece.split())
@@ -93,6 +96,12 @@ def _any_form(letter: str) -> str:
         return letter
     units = letter.encode("utf-16-be", "surrogatepass").hex()
     escaped = "".join(rf"\\+u(?i:{units[at : at + 4]})" for at in range(0, len(units), 4))
-    own = r"\\+" if letter == "\\" else (r"\\*" if letter in '"/' else "") + re.escape(letter)
+    own = (
+        r"(?:\\+b|\x08)"
+        if letter == "\b"
+        else r"\\+"
+        if letter == "\\"
+        else (r"\\*" if letter in '"/' else "") + re.escape(letter)
+    )
     unseen = unicodedata.category(letter) in ("Cc", "Cf")
     return f"(?:{own}|{escaped})" + ("?" if unseen else "")
