@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from clawd.memory import documents, judgement, keyed, standing
@@ -20,7 +20,7 @@ TABLES = (
     standing.TABLES
     + """
 CREATE TABLE files (n INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, sig TEXT NOT NULL, claim TEXT NOT NULL,
-                    sha TEXT NOT NULL, problem TEXT NOT NULL);
+                    sha TEXT NOT NULL, seal TEXT NOT NULL, problem TEXT NOT NULL);
 CREATE INDEX files_claim ON files (claim) WHERE claim <> '';
 CREATE INDEX files_sha ON files (sha);
 CREATE INDEX files_problem ON files (problem) WHERE problem <> '';
@@ -36,7 +36,8 @@ CREATE INDEX traces_file ON traces (n);
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A file as it was read. `sig` is its `stat`, "" while that may not tell another change. `claim` is the id that it
-    says its one memory has, `sha` what that is known by, `traces` what else it can be found by."""
+    says its one memory has, `sha` what that is known by, `traces` what else it can be found by, which are the same where
+    `seal` is."""
 
     path: str
     sig: str
@@ -44,7 +45,8 @@ class Loaded:
     memories: Sequence[RawMemory]
     claim: str
     sha: str
-    traces: Sequence[str]
+    seal: str
+    traces: Callable[[], Iterable[str]]
     problem: str
 
 
@@ -92,13 +94,16 @@ def problems(db: sqlite3.Connection) -> list[str]:
 
 
 def keep(db: sqlite3.Connection, loaded: Loaded) -> None:
+    row = db.execute("SELECT n, seal FROM files WHERE path = ?", (loaded.path,)).fetchone()
     (n,) = db.execute(
-        "INSERT INTO files (path, sig, claim, sha, problem) VALUES (?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
-        " SET sig = excluded.sig, claim = excluded.claim, sha = excluded.sha, problem = excluded.problem RETURNING n",
-        (loaded.path, loaded.sig, loaded.claim, loaded.sha, loaded.problem),
+        "INSERT INTO files (path, sig, claim, sha, seal, problem) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
+        " SET sig = excluded.sig, claim = excluded.claim, sha = excluded.sha, seal = excluded.seal,"
+        " problem = excluded.problem RETURNING n",
+        (loaded.path, loaded.sig, loaded.claim, loaded.sha, loaded.seal, loaded.problem),
     ).fetchone()
-    db.execute("DELETE FROM traces WHERE n = ?", (n,))
-    db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", ((each, n) for each in loaded.traces))
+    if row is None or row[1] != loaded.seal:
+        db.execute("DELETE FROM traces WHERE n = ?", (n,))
+        db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", ((each, n) for each in loaded.traces()))
 
 
 def from_id(id: str) -> str:
