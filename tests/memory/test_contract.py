@@ -46,7 +46,9 @@ async def test_what_is_written_is_read_and_found(of: Callable[..., Memory]) -> N
     assert (record.text, record.kind, record.trust, record.tags, record.source) == (
         "The entity of zebras and grass.", "entity", 0.7, ("zoo",), AGENT.source)  # fmt: skip
     found = await memory.search("what do zebras eat", k=10)
-    assert {hit.record.id for hit in found} == {*written.values()} and found == sorted(found, key=lambda hit: -hit.score)
+    assert {hit.record.id for hit in found} == {*written.values()} and found == sorted(
+        found, key=lambda hit: -hit.score
+    )
     assert memory.lanes and all("not installed" not in lane for lane in memory.lanes)
     assert len(await memory.search("zebras", k=2)) == 2
     assert await ids(memory, "zebras", kind="entity") == [written["entity"]]
