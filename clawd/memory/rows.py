@@ -36,7 +36,7 @@ CREATE INDEX traces_file ON traces (n);
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A file as it was read. `sig` is its `stat`, "" while that may not tell another change. `claim` is the id that it
-    says its one memory has, `sha` what that is known by, `traces` what else it can be found by, which are the same where
+    says its one memory has, `sha` what that is known by, `traces` what else it can be found by: they are the same where
     `seal` is."""
 
     path: str
@@ -84,20 +84,20 @@ def problems(db: sqlite3.Connection) -> list[str]:
     """What a person is to know of their files."""
     found = [problem for (problem,) in db.execute("SELECT problem FROM files WHERE problem <> '' ORDER BY path")]
     moved = db.execute(
-        "SELECT path, id FROM held WHERE status = 'quarantined' AND path NOT LIKE 'quarantine/%' AND NOT EXISTS"
-        " (SELECT 1 FROM trusted t WHERE t.id = held.id AND json_extract(t.stamp, '$.op') = 'quarantine') ORDER BY path"
+        "SELECT DISTINCT path FROM held WHERE status IN ('quarantined', 'gone') AND path NOT LIKE 'quarantine/%'"
+        " AND NOT EXISTS (SELECT 1 FROM trusted t WHERE t.id = held.id AND json_extract(t.stamp, '$.op') = 'quarantine') ORDER BY path"
     )  # not where the owner said so themselves
     return found + [
-        f"memory/{path} has text that is quarantined or was forgotten, and nobody finds it (clawd memory why {id})"
-        for path, id in moved
+        f"memory/{path} has text that is quarantined or was forgotten, and nobody finds it (clawd memory trust {path})"
+        for (path,) in moved
     ]
 
 
 def keep(db: sqlite3.Connection, loaded: Loaded) -> None:
     row = db.execute("SELECT n, seal FROM files WHERE path = ?", (loaded.path,)).fetchone()
     (n,) = db.execute(
-        "INSERT INTO files (path, sig, claim, sha, seal, problem) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
-        " SET sig = excluded.sig, claim = excluded.claim, sha = excluded.sha, seal = excluded.seal,"
+        "INSERT INTO files (path, sig, claim, sha, seal, problem) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO"
+        " UPDATE SET sig = excluded.sig, claim = excluded.claim, sha = excluded.sha, seal = excluded.seal,"
         " problem = excluded.problem RETURNING n",
         (loaded.path, loaded.sig, loaded.claim, loaded.sha, loaded.seal, loaded.problem),
     ).fetchone()

@@ -71,6 +71,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _mark(piece: str) -> str | None:
+    if len(piece) < (LONG if piece.isascii() else LONG // 2):
+        return None
     letters = _NO_LETTER.sub("", piece if piece.isascii() else piece.translate(_SHOWN))
     if len(letters) < LONG and len(letters) + len(_WIDE.findall(letters)) < LONG:
         return None
