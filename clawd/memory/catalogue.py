@@ -19,16 +19,18 @@ from pathlib import Path
 from clawd.errors import UnsafePath
 from clawd.files import DEEPEST, directory_beneath
 from clawd.memory import judgement, keyed, rows, standing, text, tree
+from clawd.memory.admission import seen_trust
 from clawd.memory.judgement import Worth
 from clawd.memory.provenance import Stamp, TrustLedger
-from clawd.memory.record import ID
+from clawd.memory.record import ID, MemoryRecord
 from clawd.memory.rows import Held, Loaded
-from clawd.memory.standing import Marked, Standing
+from clawd.memory.standing import Marked, News, Standing
 from clawd.memory.tree import RawMemory
 from clawd.memory.tree import Stamp as Stat
 from clawd.search.document import Document
 from clawd.search.embedders import Embedder
 from clawd.search.index import Index
+from clawd.trust import Origin
 
 _SETTLED_NS = 50_000_000  # what was changed so lately may be changed again without its time telling
 _BATCH = 2000  # files that are held in memory at once
@@ -241,6 +243,22 @@ class Catalogue:
         """The memories in files of their own that have this text."""
         rows = self.index.read(lambda db: db.execute("SELECT path FROM files WHERE sha = ?", (digest,)).fetchall())
         return [each for (path,) in rows for each in self.of_file(path) if not each.gone]
+
+    def better(self, record: MemoryRecord) -> tuple[str, ...]:
+        """The marks of a text that stand in what is trusted more: who copies that cannot make it doubted. A person's
+        file counts if it was there when this text came, for later it may be the copy."""
+        marks = {text.digest(record.text), *text.lines(record.text)}
+        paths = self.index.read(lambda db: rows.concerned(db, News(marks=frozenset(marks)), ()))
+        stamps = self.index.read(lambda db: Standing(db, self._group).of(record.id))
+        found = {mark for each in stamps for mark in each.spared}
+        for held in (each for path in sorted(paths) for each in self.of_file(path)):
+            other = held.record
+            if held.gone or other.status != "active" or other.id == record.id or seen_trust(other) <= record.trust:
+                continue
+            if other.origin is not Origin.HAND or not stamps:
+                texts = [each.text for each in held.entries] if other.kind == "day" else [other.text]
+                found |= marks & {mark for each in texts for mark in (text.digest(each), *text.lines(each))}
+        return tuple(sorted(found & marks))
 
     def logged(self, key: str) -> list[str]:
         """What the days' logs have of a key."""
