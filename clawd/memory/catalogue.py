@@ -239,6 +239,12 @@ class Catalogue:
             each for path in paths for each in self.of_file(path) if id in each.record.derived_from and not each.gone
         ]
 
+    def superseding(self, id: str) -> list[str]:
+        """The memories that hold and were written in the place of this one."""
+        paths = self.index.read(lambda db: rows.traced(db, rows.from_id(id)))
+        held = (each.record for path in paths for each in self.of_file(path) if not each.gone)
+        return [each.id for each in held if each.supersedes == id and each.status == "active"]
+
     def alike(self, digest: str) -> list[Held]:
         """The memories in files of their own that have this text."""
         rows = self.index.read(lambda db: db.execute("SELECT path FROM files WHERE sha = ?", (digest,)).fetchall())
@@ -317,7 +323,9 @@ def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
 
 
 def _seal(memories: Iterable[RawMemory]) -> str:
-    said = "\0".join(f"{raw.id} {raw.fields.get('derived_from', ())} {raw.text}" for raw in memories)
+    said = "\0".join(
+        f"{raw.id} {raw.fields.get('derived_from', ())} {raw.fields.get('supersedes')} {raw.text}" for raw in memories
+    )
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -328,6 +336,7 @@ def _traces(memories: Iterable[RawMemory]) -> Iterator[str]:
         if not raw.pieces:
             yield from (text.digest(raw.text), *text.lines(raw.text))
             yield from map(rows.from_id, raw.fields.get("derived_from", ()))
+            yield from map(rows.from_id, filter(None, [raw.fields.get("supersedes")]))
 
 
 def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp], digest: str = "") -> tuple[Worth, Marked]:

@@ -23,8 +23,8 @@ Op = Literal["write", "update", "approve", "reject", "quarantine", "trust", "sup
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """One line. `sha256` is that of the text, normalised (`text.digest`), `quote` that of a citation, `lines` those of
-    its lines, of what is to be known again wherever it is moved: quarantined, rejected and forgotten text; `spared` those
-    marks of it that stood in what is trusted more, and say nothing of that."""
+    its lines, of what is to be known again wherever it is moved: quarantined, rejected and forgotten text; `spared`
+    those of its marks that stood in what is trusted more, and say nothing of it."""
 
     ts: str
     group: str
