@@ -148,7 +148,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
 def lifts(stamp: Stamp) -> bool:
     """Whether the owner stands for this text, whatever was known of it."""
     own = stamp.op in ("write", "update") and stamp.origin is Origin.OWNER and stamp.taint >= 1
-    return stamp.op in ("approve", "trust") or (own and stamp.status == "active")
+    return stamp.op in ("approve", "trust") or (own and stamp.status in ("active", "proposed"))
 
 
 def _place(db: sqlite3.Connection) -> dict[str, Any]:
