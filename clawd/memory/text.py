@@ -13,12 +13,16 @@ LONG = (
     24  # letters that a line or sentence must have to be known again by itself; one that is written wide counts twice
 )
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+_SILENT = {code: None for code in range(128) if not chr(code).isalnum()}  # of ASCII
+_HIDDEN = {code: None for code in range(128) if not chr(code).isprintable() and not chr(code).isspace()}
 _BLANK = dict.fromkeys([*map(ord, "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"), *range(0xFE00, 0xFE10)])
 
 
 def normal(text: str) -> str:
     """The text as it is compared: NFKC, case folded, without what does not show, one space between words."""
-    folded = text.casefold() if text.isascii() else _folded(text)
+    if text.isascii():
+        return " ".join(text.lower().translate(_HIDDEN).split())
+    folded = _folded(text)
     hidden = {ord(each) for each in set(folded) if not each.isspace() and unicodedata.category(each) in _UNSEEN}
     return " ".join((folded.translate(dict.fromkeys(hidden)) if hidden else folded).split())
 
@@ -35,6 +39,7 @@ def digest(text: str) -> str:
 # ── what is known again ──
 
 _END = re.compile(r"(?<=[。！？।؟۔])|(?<=[.!?])[\"')\]*_]*(?=\s)")
+_STOP = re.compile("[.!?。！？।؟۔]")
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _NO_LETTER = re.compile(r"[\W_]")
 _WIDE = re.compile(r"[\u2e80-\uffdc\U00020000-\U0003ffff]")
@@ -44,15 +49,15 @@ def lines(text: str) -> tuple[str, ...]:
     """The marks by which parts of a text are known without the others, if they are long enough: the whole, each line,
     and each sentence however it was wrapped. Only letters and digits count, so that neither list marks nor spaces make
     another text of it."""
-    folded = text.casefold() if text.isascii() else _folded(text)
-    silent = {ord(each): None for each in set(folded) if _NO_LETTER.match(each)}
+    folded = text.lower() if text.isascii() else _folded(text)
+    silent = _SILENT if text.isascii() else {ord(each): None for each in set(folded) if _NO_LETTER.match(each)}
     marks = (_mark(piece.translate(silent)) for piece in _pieces(folded))
     return tuple(dict.fromkeys(mark for mark in marks if mark))
 
 
 def _pieces(text: str) -> Iterator[str]:
     yield text
-    if "\n" not in text.strip() and _END.search(text) is None:
+    if "\n" not in text.strip() and _STOP.search(text) is None:
         return
     yield from text.splitlines()
     for paragraph in {text, *_PARAGRAPH.split(text)}:
@@ -60,7 +65,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _mark(letters: str) -> str | None:
-    if len(letters) < LONG and len(letters) + len(_WIDE.findall(letters)) < LONG:
+    if len(letters) < LONG and (letters.isascii() or len(letters) + len(_WIDE.findall(letters)) < LONG):
         return None
     return hashlib.sha256(letters.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
