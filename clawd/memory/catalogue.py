@@ -7,6 +7,7 @@ file came to have its id. Any process may look; nothing here writes a memory.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import stat
@@ -251,23 +252,23 @@ class Catalogue:
         judged = (self._judge(db, fresh, raw, loaded, doubled) for raw in loaded.memories)
         return [each for each in judged if each.entries or each.record.kind != "day"]
 
-    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, loaded: Loaded, doubled: frozenset[str]
+    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, of: Loaded, doubled: frozenset[str]
                ) -> Held:  # fmt: skip
         if raw.kind == "day":
             entries = []
             for piece in raw.pieces:
                 stamps = fresh.of(f"fact:{piece.key}") if piece.key else []
-                known, _ = _worth(fresh, piece.text, text.digest(piece.text), stamps)
+                known, _ = _worth(fresh, piece.text, stamps)
                 if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
                     entries.append(entry)
-            return Held(judgement.of_day(raw, entries), raw, loaded.stat, entries)
+            return Held(judgement.of_day(raw, entries), raw, of.stat, entries)
         id = raw.id if raw.id not in doubled or rows.owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
         stamps = fresh.of(id)
-        known, marked = _worth(fresh, raw.text, loaded.sha or text.digest(raw.text), stamps)
+        known, marked = _worth(fresh, raw.text, stamps, of.sha)
         if raw.path == keyed.FACTS and raw.kind == "fact":
             known = judgement.of_typed_again(raw, known, stamps, marked)
-            return Held(judgement.of_fact(raw, known, stamps), raw, loaded.stat, gone=known.gone)
-        return Held(judgement.of_page(raw, id, known, stamps), raw, loaded.stat, gone=known.gone)
+            return Held(judgement.of_fact(raw, known, stamps), raw, of.stat, gone=known.gone)
+        return Held(judgement.of_page(raw, id, known, stamps), raw, of.stat, gone=known.gone)
 
     def close(self) -> None:
         self.index.close()
@@ -280,28 +281,30 @@ def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
     if looked.stamp is None:
         return None
     settled = time.time_ns() - looked.stamp.mtime_ns > _SETTLED_NS
-    traces = list[str]()
-    for raw in looked.memories:
-        if raw.kind == "day":
-            for piece in raw.pieces:
-                traces += [
-                    text.digest(piece.text),
-                    *text.lines(piece.text),
-                    *([rows.of_key(piece.key)] if piece.key else ()),
-                ]
-        else:
-            traces += [*text.lines(raw.text), *map(rows.from_id, raw.fields.get("derived_from", ()))]
-    alone = looked.memories[0] if len(looked.memories) == 1 and looked.memories[0].kind != "day" else None
-    claim = alone.id if alone is not None and ID.fullmatch(alone.id) else ""
-    if alone is None:
-        traces += [text.digest(raw.text) for raw in looked.memories if raw.kind != "day"]
+    alone = looked.memories[0] if path != keyed.FACTS and looked.memories and looked.memories[0].kind != "day" else None
     return Loaded(
-        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories, claim,
-        text.digest(alone.text) if alone else "", traces, "; ".join(looked.problems),
+        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories,
+        alone.id if alone is not None and ID.fullmatch(alone.id) else "", text.digest(alone.text) if alone else "",
+        _seal(looked.memories), lambda: _traces(looked.memories), "; ".join(looked.problems),
     )  # fmt: skip
 
 
-def _worth(fresh: Standing, of: str, digest: str, stamps: Sequence[Stamp]) -> tuple[Worth, Marked]:
+def _seal(memories: Iterable[RawMemory]) -> str:
+    said = "\0".join(f"{raw.id} {raw.fields.get('derived_from', ())} {raw.text}" for raw in memories)
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _traces(memories: Iterable[RawMemory]) -> Iterator[str]:
+    for raw in memories:
+        for piece in raw.pieces:
+            yield from (text.digest(piece.text), *text.lines(piece.text), rows.of_key(piece.key))
+        if not raw.pieces:
+            yield from (text.digest(raw.text), *text.lines(raw.text))
+            yield from map(rows.from_id, raw.fields.get("derived_from", ()))
+
+
+def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp], digest: str = "") -> tuple[Worth, Marked]:
+    digest = digest or text.digest(of)
     marked = fresh.marked(digest, lambda: text.lines(of))
     return judgement.worth(digest, stamps, marked), marked
 

@@ -68,7 +68,8 @@ def planned(first: Sequence[MemoryRecord], kept: Kept, voice: Voice) -> Plan:
             source = kept.one(id)
             if source is None or id in gone or source.record.status != "superseded":
                 continue
-            if all(each.record.id in gone or each.record.status != "active" for each in kept.derived(id)):
+            merged = (each.record for each in kept.derived(id) if each.record.kind == source.record.kind)
+            if all(each.id in gone or each.status != "active" for each in merged):
                 again[id] = replace(source.record, status="active"), source.stat
     texts = [text for each in gone.values() for text in (each.text, each.said.quote if each.said else "") if text]
     for changed, _ in cut.values():

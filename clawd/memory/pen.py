@@ -22,6 +22,7 @@ from clawd.memory.provenance import Op, Stamp, TrustLedger
 from clawd.memory.record import QUARANTINE, MemoryRecord, settled, written
 
 PROFILE = "user_profile.md"
+_MARKS = 2000  # parts of a text that are known again, the first
 
 
 class Changed(Exception):
@@ -41,7 +42,7 @@ class Pen:
         stamp = Stamp(
             rfc3339(self._clock.now()), self._group, record.id, op, text.digest(record.text), record.origin,
             record.trust, record.taint, record.status, record.private, record.source, turn,
-            text.digest(record.said.quote) if record.said else None, text.lines(record.text) if known else (),
+            text.digest(record.said.quote) if record.said else None, text.lines(record.text)[:_MARKS] if known else (),
         )  # fmt: skip
         with told(self._root):
             self._ledger.append(stamp)

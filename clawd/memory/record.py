@@ -181,7 +181,7 @@ def _simple(head: str) -> tuple[dict[str, Any], bool] | None:
         return fields, True
     if not all(value == "null" or value[:1] == '"' or _BARE.fullmatch(value) for _, _, value in lines):
         return None
-    quoted = [(name, "", value if value[0] == '"' or value == "null" else f'"{value}"') for name, _, value in lines]
+    quoted = [(name, "", value if value[0] == '"' else f'"{value}"') for name, _, value in lines if value != "null"]
     return (fields, False) if (fields := _table(quoted)) is not None else None
 
 

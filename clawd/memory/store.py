@@ -270,7 +270,7 @@ class GroupMemory(ReadMemory):
         with self._lock:
             self._catalogue.freshen()
             held = self._catalogue.one(id)
-            if held is None or held.gone:
+            if held is None:
                 raise NotFound(f"there is no memory {id!a}", hint="clawd memory pending")
             record, digest = held.record, text.digest(held.record.text)
             if record.kind == "day":
