@@ -106,7 +106,8 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
         db.execute("DELETE FROM marks")
         place = {"end": 0, "tail": ""}
     if size == place["end"]:
-        _kept(db, ledger, place["end"])
+        if anew:
+            _kept(db, ledger, 0)
         return News(anew=anew)
     ids, marks, end = set[str](), set[str](), place["end"]
     for end, stamp in ledger.read(place["end"]):  # noqa: B007
