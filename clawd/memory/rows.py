@@ -83,10 +83,11 @@ def is_built(db: sqlite3.Connection) -> bool:
 def problems(db: sqlite3.Connection) -> list[str]:
     """What a person is to know of their files."""
     found = [problem for (problem,) in db.execute("SELECT problem FROM files WHERE problem <> '' ORDER BY path")]
-    moved = db.execute(
+    said = "SELECT 1 FROM trusted WHERE trusted.id = held.id AND json_extract(stamp, '$.op') = 'quarantine'"
+    moved = db.execute(  # not where the owner said so themselves
         "SELECT DISTINCT path FROM held WHERE status IN ('quarantined', 'gone') AND path NOT LIKE 'quarantine/%'"
-        " AND NOT EXISTS (SELECT 1 FROM trusted t WHERE t.id = held.id AND json_extract(t.stamp, '$.op') = 'quarantine') ORDER BY path"
-    )  # not where the owner said so themselves
+        f" AND NOT EXISTS ({said}) ORDER BY path"
+    )
     return found + [
         f"memory/{path} has text that is quarantined or was forgotten, and nobody finds it (clawd memory trust {path})"
         for (path,) in moved

@@ -224,7 +224,7 @@ def test_what_is_forgotten_comes_back_by_the_owner_alone(memory: GroupMemory) ->
     assert any("forgotten" in each for each in memory.look())
     memory.trust(memory.root / "episodes" / "back.md")
     assert memory.get(ids[0]).trust == 1.0
-    assert memory.put(said, "episode", {}, heard(said)).status == "active"
+    assert memory.put(said, "episode", {"said": {"quote": said}}, heard(said)).status == "active"
     assert memory.put(said, "episode", {}, OWNER).status == "active"
     assert memory.put(said, "entity", {}, AGENT).status == "active"
 
