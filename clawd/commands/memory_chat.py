@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from clawd.approvals.words import quoted, visible
 from clawd.channel import ChannelLimits
-from clawd.commands.memory import MemoryOperations, is_id, why_it_waits
+from clawd.commands.memory import is_id, why_it_waits
 from clawd.config.home import Home, group_folders
 from clawd.errors import NotFound, UsageError
 from clawd.files import Blobs
@@ -44,11 +44,10 @@ class MemoryTalk:
         self,
         home: Home,
         memories: Memories,
-        operations: MemoryOperations,
         owner: Callable[[str, str], str | None],
         limits: Callable[[str], ChannelLimits],
     ) -> None:
-        self._home, self._memories, self._operations = home, memories, operations
+        self._home, self._memories = home, memories
         self._owner, self._limits, self._blobs = owner, limits, Blobs(home.blobs)
         self._trust = home.state / "trust.jsonl"
         self._shown: dict[str, tuple[str, str]] = {}  # of what waits: its group, and the hash of what was shown
@@ -181,7 +180,7 @@ class MemoryTalk:
 
     async def _forget(self, row: Row, id: str) -> str:
         try:
-            also, done = await self._operations.forget(self._group_of(row, id), id, self._voice(row))
+            also, done = await self._memories.forget(self._group_of(row, id), id, self._voice(row))
         except NotFound:
             if not await to_thread.run_sync(self._was_forgotten, self._group_of(row, id), id):
                 raise
