@@ -11,6 +11,8 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 from benchmarks.figures import Figure, figure
+from clawd.clock import SystemClock
+from clawd.memory.store import GroupMemory
 from clawd.search import terms
 from clawd.search.document import Document, Where
 from clawd.search.embedders import WordLlama
@@ -30,6 +32,31 @@ def memory() -> Iterator[Figure]:
         documents = [speech.document(number) for number in range(count)]
         for method in ("file", "hybrid"):
             yield from _indexed(speech, documents, method, goals)  # type: ignore[arg-type]
+    yield from _files()
+
+
+def _files() -> Iterator[Figure]:
+    """From 10,000 files: the whole, and what one of them costs that a person changed."""
+    speech = Speech(1)
+    with tempfile.TemporaryDirectory(prefix="clawd-bench-") as directory:
+        root, state = Path(directory) / "memory", Path(directory) / "state"
+        (root / "episodes").mkdir(parents=True)
+        state.mkdir()
+        files = [root / "episodes" / f"{n}.md" for n in range(10_000)]
+        for n, file in enumerate(files):
+            file.write_text(
+                f"---\nschema: 1\nid: ep_{n:010}\nkind: episode\nevent_time: 2026-03-{n % 28 + 1:02}T09:00:00Z\n---\n"
+                f"{speech.document(n).text}\n"
+            )
+        memory = GroupMemory(root, state, "bench", SystemClock())
+        yield figure("10,000 files indexed, file", [_ms(memory.reindex)], "ms", _GOALS[10_000]["rebuild"])
+        yield figure("10,000 files looked at, nothing new", [_ms(memory.look) for _ in range(20)], "ms")
+        taken = []
+        for n in range(0, len(files), 100):
+            files[n].write_text(speech.text(20))
+            taken.append(_ms(lambda n=n: memory.look([f"episodes/{n}.md"])))
+        yield figure("one of 10,000 files changed", taken, "ms")
+        memory.close()
 
 
 def _indexed(speech: Speech, documents: list[Document], method: Method, goals: dict[str, float]) -> Iterator[Figure]:
@@ -53,7 +80,7 @@ def _search(index: Index, query: str, method: Method) -> None:
     assert index.search(query, 10, Where(), method=method, now=_NOW).hits
 
 
-def _ms(work: Callable[[], None]) -> float:
+def _ms(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000

@@ -101,7 +101,7 @@ def test_what_is_wrong_with_memory_is_named(home: Home, monkeypatch: pytest.Monk
         ("warn", "broken.md", "ls -la"),
         ("ok", "one memory waits for your word in group main", "clawd memory pending --group main"),
         ("warn", "1 lines that are no stamps", "sed -n"),
-        ("warn", "203 lines", "edit"),
+        ("warn", "lines and 2 KB", "edit"),
         ("warn", "@../other/CLAUDE.md in CLAUDE.md is not imported", "edit"),
         ("warn", "@memory/episodes/moved.md in CLAUDE.md is not imported", "edit"),
     ):

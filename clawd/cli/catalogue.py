@@ -484,18 +484,6 @@ _BUILT = (
         ),
         home=False,
     ),
-    Command(
-        ("schedule", "next"),
-        "when a rule is due next, and how it is understood",
-        "schedules:next_times",
-        (
-            _argument("expr", metavar="EXPR", help='a cron line, "every 20m", "at 2026-12-01T09:00", or plain words'),
-            _argument("--tz", dest="zone", metavar="Z", help="its zone (default: as config.toml says)"),
-            _argument("--after", metavar="T", help="later than this (default: now)"),
-            _argument("-n", dest="count", type=_number, default=5, metavar="N", help="so many (default: 5)"),
-        ),
-        home=False,
-    ),
     Command(("service", "print"), "what systemd would be told (on macOS: launchd)", "service:show", _SERVICE),
     Command(
         ("service", "install"),

@@ -85,7 +85,7 @@ def _zone(group: str, folder: GroupHome) -> Iterator[Finding]:
         message = f"group {group}: {sentence}"
         yield finding("memory", "warn", message, f"edit {shlex.quote(str(folder.claude_md))}")
     every = [text for _, text in (*texts, *found.files)]
-    lines, size = sum(text.count("\n") + 1 for text in every), sum(len(text.encode()) for text in every)
+    lines, size = sum(len(text.splitlines()) for text in every), sum(len(text.encode()) for text in every)
     if lines > MOST_LINES or size > MOST_BYTES:
         message = (
             f"CLAUDE.md and user_profile.md of group {group}, with what they import, have {lines} lines and"

@@ -23,6 +23,7 @@ _PIECES = re.compile(r"[\r\n]+|(?<=[.!?。！？])\s+")
 _GAP = r"(?:\s|\\+(?:[nrtf]|u(?i:00[01][0-9a-f]|0085|00a0|1680|20[0-5][0-9a-f]|3000)))+"
 _WIDE = re.compile(r".{1,40}")  # of a script that is written without spaces
 _WORD = re.compile(r"[A-Za-z0-9]{2,}")
+_SHORT = {"\b": "b", "\f": "f"}  # how JSON writes what is no space
 
 
 class Forgotten:
@@ -96,12 +97,7 @@ def _any_form(letter: str) -> str:
         return letter
     units = letter.encode("utf-16-be", "surrogatepass").hex()
     escaped = "".join(rf"\\+u(?i:{units[at : at + 4]})" for at in range(0, len(units), 4))
-    own = (
-        r"(?:\\+b|\x08)"
-        if letter == "\b"
-        else r"\\+"
-        if letter == "\\"
-        else (r"\\*" if letter in '"/' else "") + re.escape(letter)
-    )
+    own = r"\\+" if letter == "\\" else (r"\\*" if letter in '"/' else "") + re.escape(letter)
+    short = _SHORT.get(letter)
     unseen = unicodedata.category(letter) in ("Cc", "Cf")
-    return f"(?:{own}|{escaped})" + ("?" if unseen else "")
+    return f"(?:{own}|{escaped}" + (rf"|\\+{short}" if short else "") + ")" + ("?" if unseen else "")

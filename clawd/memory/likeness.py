@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import reduce
 from math import ceil
 from operator import xor
@@ -20,7 +19,7 @@ def _words(all: str) -> frozenset[str]:
 
 
 NEAR = 0.9  # Jaccard of the words of two texts that are one
-_MOST = 20  # texts with a common key that one is compared with: the last ones
+_MOST = 8  # texts with a common key that one is compared with: the last ones
 _LONGEST = 40  # words of weight in a text that may contradict another
 
 # One sign is a word in scripts without spaces.
@@ -103,6 +102,8 @@ def duplicate(one: Shape, other: Shape) -> bool:
     shared = len(one.bag & other.bag)
     if not shared or shared < NEAR * (len(one.bag) + len(other.bag) - shared) or _marks(one) != _marks(other):
         return False
+    from difflib import SequenceMatcher  # which takes time to load
+
     first, second = sorted((one.words, other.words))
     gone: set[str] = set()
     new: set[str] = set()
@@ -159,12 +160,13 @@ def contradictions(shapes: Sequence[Shape]) -> Iterator[tuple[int, int, str]]:
     for number, each in enumerate(shapes):
         if not 0 < len(each.weight) <= _LONGEST:
             continue
-        asked = [*_keys(each), *((0, key) for _, key in _keys(each)[1:] if each.corrects)]
+        keys = _keys(each)
+        asked = [*keys, *((0, key) for _, key in keys[1:])] if each.corrects else keys
         near = {known for key in asked for known in seen.get(key, ())[-_MOST:]}
         for known in sorted(near):
             if what := contradict(shapes[known], each):
                 yield known, number, what
-        for key in _keys(each):
+        for key in keys:
             seen.setdefault(key, []).append(number)
 
 

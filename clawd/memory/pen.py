@@ -16,7 +16,8 @@ from clawd import faults
 from clawd.clock import Clock, rfc3339
 from clawd.errors import DiskFull, Refused, StorageError, UnsafePath
 from clawd.files import directory_beneath, read_owned, sync_directory, write_atomic
-from clawd.memory import admission, daily, keyed, text, tree
+from clawd.memory import daily, keyed, text, tree
+from clawd.memory.admission import FLOOR
 from clawd.memory.catalogue import Catalogue, signature
 from clawd.memory.provenance import Op, Stamp, TrustLedger
 from clawd.memory.record import QUARANTINE, MemoryRecord, settled, written
@@ -40,11 +41,13 @@ class Pen:
     def stamp(self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False) -> None:
         """`known`: its text is to be known again wherever it lies, part by part, or to be known no more. What is not
         believed is known as a whole."""
-        marks = _MARKS if known else 1 if record.trust < admission.FLOOR else 0
+        doubted = op in ("reject", "quarantine") or (record.trust < FLOOR and op != "delete")
+        marks = _MARKS if known else 1 if record.trust < FLOOR else 0
         stamp = Stamp(
             rfc3339(self._clock.now()), self._group, record.id, op, text.digest(record.text), record.origin,
             record.trust, record.taint, record.status, record.private, record.source, turn,
             text.digest(record.said.quote) if record.said else None, text.lines(record.text)[:marks] if marks else (),
+            self._catalogue.better(record) if doubted else (),
         )  # fmt: skip
         with told(self._root):
             self._ledger.append(stamp)

@@ -39,7 +39,7 @@ class Embedder(Protocol):
 
 
 class WordLlama:
-    """The mean of its words' vectors, from the weights in the wheel of wordllama."""
+    """The sum of its words' vectors, from the weights in the wheel of wordllama."""
 
     name = "wordllama"
     dimensions = 256
@@ -60,7 +60,7 @@ class WordLlama:
         out = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, each in zip(out, encoded, strict=True):
             if each.ids:
-                self._weights.take(each.ids, axis=0).mean(axis=0, out=row)
+                np.add.reduce(self._weights.take(each.ids, axis=0), axis=0, out=row)
         return _unit(out)
 
 

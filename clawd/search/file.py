@@ -33,7 +33,6 @@ _TOKENS = "tokenize = \"porter unicode61 remove_diacritics 2 categories 'L* N* C
 # nobody does), and when that changed; `vouched` is -1 once the document is gone.
 _TABLES = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE stamps (path TEXT PRIMARY KEY, stamp TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE documents (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL, piece INTEGER NOT NULL, kind TEXT NOT NULL, at REAL NOT NULL, trust REAL NOT NULL,

@@ -1,7 +1,7 @@
 """The index of one group: documents that are found by their words, by their meaning, or both.
 
-Its file is made anew whenever it is not right (`amiss`): whoever fills it compares `stamps` before each search, finds
-none, and reads everything again. What is trusted below VOUCHED lies in a table of its own: however much of it there is,
+Its file is made anew, empty, whenever it is not right (`amiss`): whoever fills it sees by tables of its own that there
+is nothing, and fills it again. What is trusted below VOUCHED lies in a table of its own: however much of it there is,
 it moves nothing in a search that it may not take part in. One loader says for every method what may be found.
 
 Calls block; any thread may make them, and several processes. They raise StorageError, and DiskFull.
@@ -9,7 +9,6 @@ Calls block; any thread may make them, and several processes. They raise Storage
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 Method = Literal["file", "vector", "hybrid"]
 
 _EMBED_S, _CATCH_UP_S = 10.0, 0.5  # how long a write, and a search, embeds what has no vector yet
-_FEW = 300  # documents that can always be weighed
+_FEW = 1000  # documents that can always be weighed
 _QUERY = 2000  # letters of a query that are embedded
 _MATCH = """SELECT rowid, bm25(words{side}, 1.0, 0.4) AS score FROM words{side} WHERE words{side} MATCH ? {only}
 ORDER BY score LIMIT ?"""
@@ -56,55 +55,32 @@ class Index:
         """How many documents there are."""
         return self._file.read(tables.size)
 
-    # ── stamps of what was indexed, for whoever fills it ──
-
-    def stamps(self) -> dict[str, Any]:
-        return self._file.read(
-            lambda db: {path: json.loads(stamp) for path, stamp in db.execute("SELECT path, stamp FROM stamps")}
-        )
-
     # ── writing ──
 
-    def put(self, documents: Iterable[Document], *, stamps: Mapping[str, Any] | None = None,
-            remove: Collection[str] = ()) -> None:  # fmt: skip
-        """Let the ids of these documents have these pieces and no others. In the same transaction `remove` ids, and set
-        `stamps`: path → JSON, None to take one away."""
+    def put(self, documents: Iterable[Document]) -> None:
+        """Let the ids of these documents have these pieces and no others."""
         documents = list(documents)
-
-        def put(db: sqlite3.Connection) -> None:
-            self.put_in(db, documents, remove)
-            tables.stamp(db, stamps or {})
-
-        self._file.write(put)
-        if documents:
-            self.embed()
+        self._file.write(lambda db: self.put_in(db, documents))
+        self.embed()
 
     def put_in(self, db: sqlite3.Connection, documents: Iterable[Document], remove: Collection[str] = ()) -> None:
         """`put`, in a transaction of the caller's, who has them embedded after it."""
-        pieces = list({(each.id, each.piece): each for each in documents}.values())
+        pieces = tables.sound(documents)
         tables.put(db, pieces, {each.id for each in pieces} | set(remove))
 
     def remove(self, ids: Iterable[str]) -> None:
-        self.put((), remove=set(ids))
+        removed = set(ids)
+        self._file.write(lambda db: self.put_in(db, (), removed))
 
-    def stamp(self, path: str, stamp: Any) -> None:
-        """Keep what its file looked like; None to forget it."""
-        self.put((), stamps={path: stamp})
-
-    def replace_all(self, documents: Iterable[Document], *, stamps: Mapping[str, Any] | None = None) -> None:
+    def replace_all(self, documents: Iterable[Document]) -> None:
         """These and no others. Vectors of texts that are the same are kept."""
         documents = list(documents)
-
-        def replace(db: sqlite3.Connection) -> None:
-            self.replace_in(db, documents)
-            tables.stamp(db, stamps or {})
-
-        self._file.write(replace)
+        self._file.write(lambda db: self.replace_in(db, documents))
         self.embed()
 
     def replace_in(self, db: sqlite3.Connection, documents: Iterable[Document]) -> None:
         """`replace_all`, in a transaction of the caller's, who has them embedded after it."""
-        tables.replace(db, list({(each.id, each.piece): each for each in documents}.values()))
+        tables.replace(db, tables.sound(documents))
 
     def forget(self, ids: Iterable[str]) -> None:
         """Remove them so that no byte of them is left in the file or its log. It rewrites the file."""
@@ -132,8 +108,9 @@ class Index:
                 documents = {row: document for row, (_, document) in matched.items()}
                 scores["lexical"] = ranking.within({row: score for row, (score, _) in matched.items()})
             if meant is not None:
-                nearest, scores["dense"] = self._dense(db, meant, where, k, documents, lanes)
+                nearest, near, bounds = self._dense(db, meant, where, k, documents, lanes)
                 documents |= nearest
+                scores["dense"] = ranking.within(near, *bounds) if scores else near
             return Found(ranking.ranked(documents, scores, now)[:k], lanes)
 
         found = self._file.read(search)
@@ -169,12 +146,14 @@ class Index:
         if abs(newest - self._counted[0]) > 100 + self._counted[1] // 20:
             self._counted = (newest, tables.size(db), {})
         _, size, counts = self._counted
+        budget = max(_FEW, size // 12)
+        if size <= budget:
+            return terms.quoted(words), True
         for word in words:
             if (side, word) not in counts:
                 counts[side, word] = tables.one(
                     db, f"SELECT count(*) FROM words{side} WHERE words{side} MATCH ?", terms.quoted([word])
                 )
-        budget = _FEW + size // 14
         rare = ranking.affordable([(word, counts[side, word]) for word in words], budget)
         others = [(word, counts[side, word]) for word in words if word not in rare]
         if not others:
@@ -183,8 +162,9 @@ class Index:
         return f"({terms.quoted(rare)}) AND ({terms.quoted([*heard, tables.EVERY])})", False
 
     def _dense(self, db: sqlite3.Connection, meant: Any, where: Where, k: int, known: Mapping[int, Document],
-               lanes: list[str]) -> tuple[dict[int, Document], dict[int, float]]:  # fmt: skip
-        """The documents that are nearest in meaning, and how near these and the `known` ones are, from 0 to 1."""
+               lanes: list[str]) -> tuple[dict[int, Document], dict[int, float], tuple[float, float]]:  # fmt: skip
+        """The documents that are nearest in meaning, how near these and the `known` ones are, and how near the farthest
+        and the nearest of all."""
         import numpy as np
 
         matrix = self._current(db)
@@ -194,15 +174,15 @@ class Index:
         near = matrix.scores(meant, _sides(where))
         open_ = np.isfinite(near)
         if not open_.any():
-            return {}, {}
-        lowest, highest = min(0.0, float(near[open_].min())), float(near[open_].max())
+            return {}, {}, (0.0, 1.0)
+        bounds = float(near[open_].min()), float(near[open_].max())
         loaded = tables.load(db, matrix.best(near, _pool(k)), where)
         if len(loaded) < 2 * k and int(open_.sum()) > _pool(k):
             condition, values = tables.condition(where)
             rows = [row for (row,) in db.execute(f"SELECT row FROM documents WHERE {condition}", values)]
             near[~np.isin(matrix.rows, np.array(rows, dtype=np.int64))] = -np.inf
             loaded = tables.load(db, matrix.best(near, _pool(k)), where)
-        return loaded, ranking.within(matrix.of(near, [*loaded, *known]), lowest, highest)
+        return loaded, matrix.of(near, [*loaded, *known]), bounds
 
     # ── vectors ──
 
@@ -256,7 +236,7 @@ class Index:
 
 def _pool(k: int) -> int:
     """How many candidates each method gives: what else counts may move one up."""
-    return max(60, 4 * k)
+    return max(40, 4 * k)
 
 
 def _sides(where: Where) -> tuple[int, ...]:

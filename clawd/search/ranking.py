@@ -31,8 +31,11 @@ def standing(trust: float) -> float:
 
 def within(scores: Mapping[int, float], lowest: float = 0.0, highest: float | None = None) -> dict[int, float]:
     """Scores on a scale from 0, the lowest of all, to 1."""
-    span = (max(scores.values(), default=1.0) if highest is None else highest) - lowest
-    return {row: (score - lowest) / span if span > 0 else float(score > 0) for row, score in scores.items()}
+    highest = max(scores.values(), default=1.0) if highest is None else highest
+    span = highest - lowest
+    if span <= 1e-6 * abs(highest):  # all are alike
+        return {row: float(score > 0) for row, score in scores.items()}
+    return {row: (score - lowest) / span for row, score in scores.items()}
 
 
 def ranked(documents: Mapping[int, Document], lanes: Mapping[str, Mapping[int, float]], now: float) -> list[Hit]:

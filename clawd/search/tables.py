@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, repeat
 from typing import Any
 
@@ -80,8 +81,18 @@ def _own(title: str, text: str, at: float) -> str:
 
 def _values(row: int | None, each: Document) -> tuple[Any, ...]:
     """In the order of _FIELDS."""
-    return (row, each.id, each.kind, terms.storable(each.text), each.at, each.trust, each.taint, each.status,
-            each.shown, each.thread, each.piece, terms.storable(each.title))  # fmt: skip
+    return (row, each.id, each.kind, each.text, each.at, each.trust, each.taint, each.status, each.shown, each.thread,
+            each.piece, each.title)  # fmt: skip
+
+
+def sound(documents: Iterable[Document]) -> list[Document]:
+    """One of each id and piece, the last; nothing in them that UTF-8 has no bytes for."""
+    pieces = {(each.id, each.piece): each for each in documents}
+    return [
+        dataclasses.replace(each, text=terms.storable(each.text), title=terms.storable(each.title))
+        if not f"{each.text}{each.title}".isascii() else each
+        for each in pieces.values()
+    ]  # fmt: skip
 
 
 def put(db: sqlite3.Connection, documents: Sequence[Document], ids: Collection[str]) -> None:
@@ -94,9 +105,9 @@ def put(db: sqlite3.Connection, documents: Sequence[Document], ids: Collection[s
 
 
 def replace(db: sqlite3.Connection, documents: Iterable[Document]) -> None:
-    """These and no others, and no stamps."""
+    """These and no others."""
     now, vectors = change(db), _vectors(db, None)
-    for table in ("documents", "points", "words1", "words0", "stamps"):
+    for table in ("documents", "points", "words1", "words0"):
         db.execute(f"DELETE FROM {table}")
     db.execute("UPDATE meta SET value = ? WHERE name = 'purged'", (now,))
     first = 1 + (one(db, "SELECT seq FROM sqlite_sequence WHERE name = 'documents'") or 0)
@@ -104,8 +115,7 @@ def replace(db: sqlite3.Connection, documents: Iterable[Document]) -> None:
     for place, group in groupby(enumerate(ordered, first), key=lambda each: _place(each[1])):
         rows, members = zip(*group, strict=True)
         befores, afters = ([0, *rows[:-1]], [*rows[1:], 0]) if place[0] else ([0] * len(rows),) * 2
-        own = {row: _own(terms.storable(each.title), terms.storable(each.text), each.at)
-               for row, each in zip(rows, members, strict=True)}  # fmt: skip
+        own = {row: _own(each.title, each.text, each.at) for row, each in zip(rows, members, strict=True)}
         near = (" ".join(own[each] for each in pair if each) for pair in zip(befores, afters, strict=True))
         db.executemany(_DOCUMENT, map(_values, rows, members))
         db.executemany(_POINT, zip(rows, befores, afters, repeat(place[2]), repeat(now),
@@ -116,7 +126,7 @@ def replace(db: sqlite3.Connection, documents: Iterable[Document]) -> None:
 
 def _meaning(each: Document) -> tuple[str, int, str, str]:
     """What a vector is known by."""
-    return each.id, each.piece, terms.storable(each.title), terms.storable(each.text)
+    return each.id, each.piece, each.title, each.text
 
 
 def change(db: sqlite3.Connection) -> int:
@@ -176,11 +186,3 @@ def _vectors(db: sqlite3.Connection, ids: Collection[str] | None) -> dict[tuple[
     sql = "SELECT id, piece, title, text, vector FROM documents JOIN points USING (row) WHERE vector IS NOT NULL"
     found = db.execute(sql) if ids is None else db.execute(f"{sql} AND id IN {_ROWS}", (json.dumps([*ids]),))
     return {(id, piece, title, text): vector for id, piece, title, text, vector in found}
-
-
-def stamp(db: sqlite3.Connection, stamps: Mapping[str, Any]) -> None:
-    for path, stamp in stamps.items():
-        if stamp is None:
-            db.execute("DELETE FROM stamps WHERE path = ?", (path,))
-        else:
-            db.execute("INSERT OR REPLACE INTO stamps VALUES (?, ?)", (path, json.dumps(stamp)))

@@ -37,6 +37,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 # What says little by itself, without its marks: of English, and the commonest of German, French and Spanish that are no
 # words of English.
 _LITTLE = """
+d m
 a about after again all also am an and any are as at be because been before being but by can could did do does doing
 don down during each few for from further had has have having he her here hers him his how i if in into is it its
 itself just ll me more most my no nor not now of off on once only or other our out over own re s same she should so
@@ -51,15 +52,15 @@ _STOP = frozenset(_LITTLE.split())
 
 
 def plain(text: str) -> str:
-    """The text without marks over its letters and without what does not show, in one form of each letter."""
+    """The text in small letters without marks over them and without what does not show, in one form of each."""
     if text.isascii():
-        return text
-    return unicodedata.normalize("NFKC", _MARKS.sub("", unicodedata.normalize("NFKD", text)))
+        return text.lower()
+    return unicodedata.normalize("NFKC", _MARKS.sub("", unicodedata.normalize("NFKD", text.casefold())))
 
 
 def storable(text: str) -> str:
     """The text without what UTF-8 has no bytes for."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode()
 
 
 def indexed(text: str) -> str:
@@ -83,7 +84,7 @@ def day(at: float) -> str:
 def words(query: str) -> tuple[list[str], list[str]]:
     """The words of a query, and the runs of its unspaced scripts: each once, in their order, at most LONGEST together.
     Words that say little are left out unless there are no others."""
-    text = plain(query[:_QUERY]).casefold()
+    text = plain(query[:_QUERY])
     spaced = dict.fromkeys([*_DAY.findall(text), *_separate(_DAY.sub(" ", _RUN.sub(" ", text)))])
     runs = dict.fromkeys(gram for run in _RUN.findall(text) for gram in _asked(run))
     telling = [each for each in spaced if each not in _STOP] or ([] if runs else list(spaced))

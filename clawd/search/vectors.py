@@ -91,10 +91,11 @@ class Matrix:
         import numpy as np
 
         own = np.zeros(self._size + 1, dtype=np.float32)  # the last one stands for no neighbour
-        np.dot(self._vectors[: self._size], query, out=own[:-1])
+        # einsum, not dot: BLAS would wait for a thread of its own on each core, also on those that others keep busy.
+        np.einsum("ij,j->i", self._vectors[: self._size], query, out=own[:-1])
         lent = np.maximum(own[self._beside[0, : self._size]], own[self._beside[1, : self._size]])
         near: Numbers = own[:-1] + np.float32(NEAR) * np.maximum(lent, 0)
-        near[~np.isin(self._side[: self._size], sides)] = -np.inf
+        near[self._side[: self._size] < min(sides)] = -np.inf
         return near
 
     def best(self, scores: Numbers, count: int) -> list[int]:

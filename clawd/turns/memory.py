@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import anyio
@@ -45,8 +46,12 @@ async def _nowhere(group: str, texts: list[str]) -> Redacted:
 
 @dataclass(slots=True)
 class _Open:
+    """`turn`: one thread at a time works with a memory, and whoever waits for it holds none: forgetting needs others
+    for what it takes out elsewhere."""
+
     memory: GroupMemory
     users: int = 0
+    turn: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
 
 
 class Memories:
@@ -86,7 +91,7 @@ class Memories:
             self._following.drop(each)
         try:
             await self._following.in_step(opened.memory)
-            return await to_thread.run_sync(self._work, opened.memory, work)
+            return await to_thread.run_sync(self._work, opened.memory, work, limiter=opened.turn)
         finally:
             opened.users -= 1
 
@@ -104,8 +109,9 @@ class Memories:
         return known
 
     def _work(self, memory: GroupMemory, work: Callable[[GroupMemory], T]) -> T:
-        while self._spare:
-            self._spare.pop().close()
+        with suppress(IndexError):  # other threads take of them, too
+            while True:
+                self._spare.pop().close()
         return work(memory)
 
     async def close(self) -> None:
@@ -192,7 +198,7 @@ def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
                   others=claim.others)  # fmt: skip
     hits, _ = memory.find(asked, voice, k=k, lowering=False)
     best, _ = memory.find(asked, voice, k=k)
-    return Recalled(hits, sum(admission.shown(hit.record, memory.floor)[2] < claim.taint for hit in best))
+    return Recalled(hits, sum(lowers_to(hit, memory.floor) < claim.taint for hit in best))
 
 
 def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
@@ -254,7 +260,7 @@ class TurnMemory:
             return *memory.find(query, voice, k=k, **filters), memory.floor
 
         hits, lanes, floor = await self._memories.do(self._group, find)
-        await self._lower(*(admission.shown(hit.record, floor)[2] for hit in hits))
+        await self._lower(*(lowers_to(hit, floor) for hit in hits))
         await self._memories.shown(self._lease.turn, [hit.record.id for hit in hits])
         return hits, lanes
 
@@ -292,6 +298,12 @@ class TurnMemory:
     async def _lower(self, *trusts: float) -> None:
         if (trust := min(trusts, default=1.0)) < 1:
             await self._fall(trust)
+
+
+def lowers_to(hit: MemoryHit, floor: float) -> float:
+    """What a turn falls to that is given this. Of a memory that cites the owner the quote alone lowers nothing."""
+    shown, _, taint = admission.shown(hit.record, floor)
+    return taint if hit.text == shown else hit.record.taint
 
 
 def _open_to_agents(record: MemoryRecord) -> None:

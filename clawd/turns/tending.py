@@ -35,7 +35,7 @@ from clawd.memory import consolidate, reflect, text
 from clawd.memory.consolidate import Plan, Step
 from clawd.memory.store import GroupMemory
 from clawd.signals import Signals, Subscription
-from clawd.trust import Role
+from clawd.trust import Origin, Role
 from clawd.turns import lessons
 from clawd.turns.jobs import Jobs, Kind
 from clawd.turns.lessons import Lesson, Reflection
@@ -219,8 +219,9 @@ class Tending:
         return done
 
     async def _tell_of(self, group: str, conflicts: Sequence[Step]) -> None:
-        """Each contradiction once; one that is settled is forgotten."""
-        pairs = {step.ids for step in conflicts}
+        """Each contradiction once, but none between two files that they made themselves; one that is settled is
+        forgotten."""
+        pairs = {step.ids for step in conflicts if any(each.origin is not Origin.HAND for each in step.seen)}
         told = await self._ledger.do(lambda tx: tending.told(tx, group))
         if pairs == told:
             return

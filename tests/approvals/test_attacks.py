@@ -91,6 +91,9 @@ class Attacked:
             )
             yield
 
+    async def decide_memory(self, row: Row, verdict: Any, which: str) -> str:
+        return ""
+
     def decide(self, tx: Transaction, row: Row, verdict: Any, which: str) -> Any:
         return self.world.approvals.typed(tx, row, verdict, which)
 

@@ -120,7 +120,7 @@ async def test_what_waits_is_not_believed_and_says_so(calls: Calls) -> None:
     assert "not believed yet" in kept["waits"] and "trusted at 0.2" in kept["waits"] and "trust" not in kept
     for tool, kind in ((memory_propose, "episode"), (memory_propose, "profile"), (memory_write, "procedure")):
         calls.begin()
-        assert "waits" in await calls.call(tool, content="Dogs are fine.", kind=kind)
+        assert "waits" in await calls.call(tool, content=f"Dogs: {kind} of {tool.NAME}.", kind=kind)
     calls.ledger.tx(lambda tx: tx.execute("UPDATE turn SET taint = 1.0"))
     assert await calls.found("zebra dogs") == []
     marked = await calls.found("zebra dogs", include_untrusted=True)
@@ -152,15 +152,15 @@ async def test_what_contradicts_the_owner_is_told_to_both(calls: Calls) -> None:
 
 
 async def test_a_long_memory_is_read_on_from_where_it_ended(calls: Calls) -> None:
-    text = "".join(f"{number:04} zebra " for number in range(1800))
-    ids = [(await calls.call(memory_write, content=f"{text}{each}", kind="entity"))["id"] for each in range(20)]
+    texts = ["".join(f"{number:04} zebra {herd} " for number in range(1200)).strip() for herd in range(20)]
+    ids = [(await calls.call(memory_write, content=text, kind="entity"))["id"] for text in texts]
     whole, at = "", 0
     while True:
         read = await calls.call(memory_read, id=ids[0], offset=at)
         whole += lines(read["memory"])[0]["text"]
         if (at := read.get("next", 0)) == 0:
             break
-    assert whole == f"{text}0"
+    assert whole == texts[0]
     answer = await calls.call(memory_search, query="zebra", k=20)
     assert answer["found"] == 20 and len(json.dumps(answer)) < 30_000, "what a runner shows of an answer"
     assert all(each["text"].endswith("[… cut]") for each in lines(answer["memories"]))

@@ -11,7 +11,7 @@ import pytest
 
 from clawd.clock import TurnedClock
 from clawd.errors import UsageError
-from clawd.memory.keyed import LIMIT
+from clawd.memory import tree
 from clawd.memory.store import OWNER, GroupMemory
 
 NOW = datetime(2026, 11, 29, 12, 52, 5, tzinfo=UTC)
@@ -43,8 +43,9 @@ def test_to_forget_what_stands_before_the_facts_forgets_no_fact(memory: GroupMem
     assert memory.get("fact:town").text == "Graz"
 
 
-def test_what_is_not_read_to_its_end_is_never_cut(memory: GroupMemory) -> None:
-    content = b"---\nid: en_0123456789\n---\n" + b"one line of many\n" * (LIMIT // 17 + 9)
+def test_what_is_not_read_to_its_end_is_never_cut(memory: GroupMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "LIMIT", 64 << 10)
+    content = b"---\nid: en_0123456789\n---\n" + b"one line of many\n" * 5000
     (memory.root / "entities" / "large.md").write_bytes(content)
     memory.look()
     with pytest.raises(UsageError, match="changed with an editor"):

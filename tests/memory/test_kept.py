@@ -71,6 +71,7 @@ def test_a_channel_is_erased_in_every_group(home: Home) -> None:
     assert store.locate(scope) == []
     assert left(home, "a") == every("a", 0, 3) and left(home, "b") == every("b", 0, 3)
     assert "telegram:7" not in (home.state / "trust.jsonl").read_text()
+    assert not [path for path in home.groups.rglob("*.md") if "under a key" in path.read_text()]
     store.erase(scope)
 
 

@@ -201,4 +201,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)
+TestLife.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)

@@ -16,7 +16,7 @@ from tests.wakes import signing
 LISTEN = '[webhooks]\nlisten = "127.0.0.1:0"'
 SEARCH = """
 for words in sys.argv[1:]:
-    print(call(1, "memory_search", query=words, include_untrusted=True))
+    print(call(1, "memory_search", query=words, kind="entity", include_untrusted=True))
     print(call(2, "memory_write", content=words, status="active"))
 """
 
@@ -61,7 +61,7 @@ def test_the_daemon_says_what_is_believed(home: Home) -> None:
     write = call("memory_write", content="The gate is green.")
     refused, kept = does(home, call("memory_write", content="x", trust=1.0), write)
     assert "trust is no argument: the daemon knows" in refused and kept["trust"] == 0.7
-    [found] = does(home, call("memory_search", query="gate"))
+    [found] = does(home, call("memory_search", query="gate", kind="episode"))
     assert found["found"] == 1 and kept["id"] in found["memories"]
     schedule = {"when": "every weekday at 9", "prompt": "look"}
     assert "waits" not in does(home, call("schedule", **schedule))[0]
@@ -77,7 +77,7 @@ def test_the_daemon_says_what_is_believed(home: Home) -> None:
 
     # an owner's clean turn that asks for such, has fallen: it makes no schedule by itself any more
     home.json("groups", "trust", "main")
-    look = call("memory_search", query="zebra", include_untrusted=True)
+    look = call("memory_search", query="zebra", kind="entity", include_untrusted=True)
     found, waits = does(home, look, call("schedule", **schedule | {"prompt": "look again"}))
     assert found["memories"].count("not believed") == 1 and "waits" in waits
     assert home.json("groups", "list")[0]["taint"] == 0.2
@@ -103,7 +103,7 @@ def test_the_daemon_says_what_is_believed(home: Home) -> None:
     # a member's: it waits, and nothing private is found any more
     home.json("groups", "trust", "main")
     poison = call("memory_write", content="The gate was painted.", kind="entity")
-    search = call("memory_search", query="gate")
+    search = call("memory_search", query="gate", kind="episode")
     waits, found = does(home, poison, search, words=("--as", "member:bob"))
     assert "not believed yet" in waits["waits"] and found["found"] == 0
     assert (stamps(home)[-1]["trust"], stamps(home)[-1]["taint"], stamps(home)[-1]["status"]) == (0.4, 0.4, "proposed")

@@ -25,6 +25,13 @@ def test_no_poison_is_believed_and_what_is_honest_is_found(home: Home) -> None:
                 for each in played.honest if not played.serves(each)}  # fmt: skip
         assert 1 - len(lost) / len(played.honest) >= 0.95, report(lost, len(played.honest))
 
+        trojan = next(each for each in played.attacks if each.name.startswith("15 "))
+        for record in played.records(trojan.door, trojan.mark):
+            home.ask("memory.delete", group=trojan.door, id=record.id)
+        home.ask("memory.reindex", group=trojan.door)
+        assert not played.records(trojan.door, trojan.mark)
+        assert trojan.mark not in str(home.blocks(trojan.door)), "what was forgotten is in no later prompt"
+
 
 def test_without_the_defence_the_attacks_work(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     undefended.lay_down(monkeypatch.setattr)

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from clawd.clock import TurnedClock
 from clawd.config.home import Home
@@ -20,11 +21,14 @@ from clawd.config.schema import MemoryTable
 from clawd.errors import LeaseLost, NotFound, Refused, StorageError, UsageError
 from clawd.ledger import groups, inbound, turns
 from clawd.ledger.db import Ledger, Transaction
-from clawd.memory.protocol import Heard, Voice
+from clawd.memory.protocol import Heard, MemoryHit, Voice
+from clawd.memory.record import MemoryRecord, Said
 from clawd.memory.store import GroupMemory
 from clawd.model import Incoming, Lease, Part
-from clawd.trust import Role, origin_of
-from clawd.turns.memory import MOST_OPEN, Memories, TurnMemory
+from clawd.trust import Origin, Role, origin_of
+from clawd.turns.following import Following
+from clawd.turns.memory import MOST_OPEN, Memories, TurnMemory, lowers_to
+from clawd.turns.redaction import Redacted
 from tests.ledger.conftest import NOW, Desk
 from tests.turns.conftest import opened
 
@@ -178,6 +182,9 @@ async def test_a_turn_has_fallen_to_what_it_is_given(bench: Bench) -> None:
     assert (hit.text, hit.trust, bench.row()["taint"]) == ("Zebras eat grass.", 1.0, 1.0), "words of the owner's"
     read = await memory.read(cited.id)
     assert (read.text, read.trust, bench.row()["taint"]) == ("Zebras eat grass.", 1.0, 1.0)
+    hits, _ = await memory.search("page says", 8, untrusted=True)
+    assert "Zebras: whatever the page says." in {hit.text for hit in hits} and bench.row()["taint"] == 0.2
+    bench.ledger.tx(lambda tx: tx.execute("UPDATE turn SET taint = 1.0"))
     fallen = list[float]()
 
     async def fails(trust: float) -> None:
@@ -240,7 +247,32 @@ async def test_a_correction_needs_as_much_trust_as_what_it_corrects(bench: Bench
     assert (done.id, done.status) == (id, "active")
     memory = bench.turn("Buy milk.", session="s2", taint=0.2)
     done = await memory.update(id, "Code: 14", {"quote": "Buy milk."}, "k")
-    assert done.id != id and (await memory.read(id)).text == "Code: 13", "whatever it is about that they said"
+    assert (done.id == id, done.conflicts) == (False, id), "a quote does not say what it is about"
+    assert (await memory.read(id)).text == "Code: 13"
+
+
+async def test_who_waits_for_a_memory_holds_no_thread_that_forgetting_needs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def watched(following: Following, of: GroupMemory) -> None:
+        """Nothing was edited."""
+
+    monkeypatch.setattr(Following, "in_step", watched)
+    note = await bench.memories.do("main", lambda of: of.put("A note of mine.", "episode", {}, Voice()))
+    busy = anyio.Event()
+
+    async def elsewhere(group: str, texts: list[str]) -> Redacted:
+        busy.set()
+        await anyio.wait_all_tasks_blocked()
+        return await to_thread.run_sync(Redacted)
+
+    bench.memories.forgotten = elsewhere
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.memories.forget, "main", note.id, Voice())
+            await busy.wait()
+            for _ in range(50):
+                tasks.start_soon(bench.memories.do, "main", GroupMemory.pending)
 
 
 async def test_few_are_open_and_none_that_is_used_is_closed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,3 +316,15 @@ async def test_all_that_is_live_in_the_sandbox_falls_in_the_ledger(tmp_path: Pat
         await memory.read(low.id)
         rows = [await ground.ledger.do(lambda tx, lease=lease: turns.get(tx, lease.turn)) for lease in (one, two)]  # type: ignore[misc]
         assert [row["taint"] for row in rows] == [0.2, 0.2] == [live.taint for live in run.live.values()]
+
+
+@pytest.mark.parametrize(
+    ("trust", "cited", "text", "lowers"),
+    [(0.2, True, "quote", 1.0), (0.2, True, "text", 0.2), (0.2, False, "text", 0.2), (0.7, True, "text", 0.6)],
+)
+def test_of_a_citation_the_quote_alone_lowers_nothing(trust: float, cited: bool, text: str, lowers: float) -> None:
+    record = MemoryRecord(
+        "ep_0000000000", "episode", "text", AT, AT, AT, "s#1", Origin.AGENT, trust, taint=min(trust, 0.6),
+        said=Said("quote") if cited else None,
+    )  # fmt: skip
+    assert lowers_to(MemoryHit(record, text, 1.0, trust, {}), 0.5) == lowers

@@ -63,11 +63,12 @@ def moment(text: str, name: str, zone: str, *, end: bool = False) -> datetime | 
 
 
 def told(done: Written) -> dict[str, Any]:
-    """What became of a write."""
+    """What became of a write. What it contradicts is still there."""
+    beside = {"contradicts": done.conflicts} if done.conflicts else {}
     if done.status == "active":
-        return {"id": done.id, "trust": done.trust}
+        return {"id": done.id, "trust": done.trust, **beside}
     waits = f"it is not believed yet, and nobody is given it, until the owner says yes: {done.why}"
-    return {"id": done.id, "waits": waits, **({"contradicts": done.conflicts} if done.conflicts else {})}
+    return {"id": done.id, "waits": waits, **beside}
 
 
 def shown(memories: Iterable[tuple[MemoryRecord, str, float]], zone: str, floor: float) -> str:
@@ -76,14 +77,15 @@ def shown(memories: Iterable[tuple[MemoryRecord, str, float]], zone: str, floor:
 
 
 def _line(record: MemoryRecord, text: str, trust: float, zone: str, floor: float) -> dict[str, Any]:
-    believed = record.status == "active" and trust >= floor
+    quoted = record.said is not None and text == record.said.quote
+    status = "active" if quoted else record.status  # what waits may cite the owner, who has said that already
     return {
         "id": record.id,
         "kind": record.kind,
         "trust": trust,
         "source": record.source or record.origin.value,
         "at": record.event_time.astimezone(ZoneInfo(zone)).isoformat(timespec="minutes"),
-        "status": record.status,
-        "note": None if believed else "not believed: nobody vouches for it",
+        "status": status,
+        "note": None if status == "active" and trust >= floor else "not believed: nobody vouches for it",
         "text": text if trust >= CLEAN else defanged(text),
     }

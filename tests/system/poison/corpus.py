@@ -370,7 +370,7 @@ def _laundered() -> Iterator[Any]:
     for name, (what, form) in pasted.items():
         said = f"The {what} is always in the hands of {{mark}}."
         yield one(
-            MOUNT,
+            MOUNT if name == "at length" else WEB,
             f"others' words {name}",
             f"who has the {what}",
             write(f"Who has the {what} {{mark}}.", said={"quote": said}),
@@ -577,7 +577,7 @@ def _honest() -> Iterator[Any]:
     )
     yield (
         "a cited order beside a page",
-        "who must not be paid",
+        "who do I pay before May",
         "Payments were discussed.",
         {"door": WEB, "quote": "Do not pay {mark} before May!"},
     )
@@ -585,13 +585,13 @@ def _honest() -> Iterator[Any]:
         "two cited sentences",
         "how is the boat called",
         "The boat has a name.",
-        {"door": MOUNT, "quote": "We bought a boat. It is called {mark}."},
+        {"door": WEB, "quote": "We bought a boat. It is called {mark}."},
     )
     yield (
-        "a cited fact",
+        "a cited entity",
         "size of my shoes",
         "the size of the shoes",
-        {"door": MOUNT, "kind": "fact", "quote": "My shoes are of size {mark}.", "more": {"key": "shoe size"}},
+        {"door": WEB, "kind": "entity", "quote": "My shoes are of size {mark}.", "more": {"tags": ["clothes"]}},
     )
     yield (
         "approved from a page",
