@@ -47,16 +47,16 @@ def admitted(
     weight = TRUST[Origin.OWNER] if cited and trust >= CLEAN and wholly_owners(voice) and taint >= 1 else trust
     owner = by_owner(voice)
     if kind == "profile":
-        return Admission(trust, taint, "proposed", "what is always in the prompt the owner says yes to")
+        return Admission(trust, taint, "proposed", "it would be in every prompt")
     if kind == "procedure" and not owner:
-        return Admission(trust, taint, "proposed", "a procedure waits for the owner's yes")
+        return Admission(trust, taint, "proposed", "it is a procedure, and not the owner's own")
     if kind == "reflection" and trust < CLEAN:
-        return Admission(trust, taint, "proposed", f"a lesson that is trusted at {trust:g} waits for the owner's yes")
+        return Admission(trust, taint, "proposed", f"it is a lesson, and trusted at {trust:g} only")
     if replaced is not None and weight < seen_trust(replaced):
         why = f"it contradicts {replaced.id}, which is trusted at {seen_trust(replaced):g}: the owner decides"
         return Admission(trust, taint, "active" if shown > trust else "proposed", why, replaces=False)
     if shown < floor:
-        return Admission(trust, taint, "proposed", f"it is trusted at {shown:g}, so it waits for the owner's yes")
+        return Admission(trust, taint, "proposed", f"it is trusted at {shown:g} only")
     return Admission(trust, taint, "active")
 
 

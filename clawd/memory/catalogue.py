@@ -93,22 +93,27 @@ class Catalogue:
 
     def _scan(self, folders: Iterable[str] | None = None) -> None:
         """Compare the stats of all files, or of those in some directories."""
-        began, directories, found = time.time_ns(), dict(self._directories), dict[str, str]()
+        directories = {} if folders is None else dict(self._directories)
         todo = [""] if folders is None else list(folders)
-        if folders is None:
-            directories.clear()
-        for folder in todo:  # it grows
-            seen = _moved(self.root, folder)
-            directories[folder] = seen if began - seen > _SETTLED_NS else 0
-            files, below = _listed(self.root, folder)
-            found |= files
-            todo += [each for each in below if each not in directories]
+        found = self._walked(todo, directories)
         known = dict(self.index.read(lambda db: db.execute("SELECT path, sig FROM files").fetchall()))
         if folders is not None:
             there = set(todo)
             known = {path: sig for path, sig in known.items() if path.rpartition("/")[0] in there}
         self._take([path for path in {**known, **found} if known.get(path) != found.get(path)])
         self._directories = {folder: seen for folder, seen in directories.items() if seen != -1 or not folder}
+
+    def _walked(self, todo: list[str], directories: dict[str, int]) -> dict[str, str]:
+        """The files in these directories, with their stats. Those beneath that are not in `directories` are added to
+        them, and to `directories` when each was changed last."""
+        began, found = time.time_ns(), dict[str, str]()
+        for folder in todo:  # it grows
+            seen = _moved(self.root, folder)
+            directories[folder] = seen if began - seen > _SETTLED_NS else 0
+            files, below = _listed(self.root, folder)
+            found |= files
+            todo += [each for each in below if each not in directories]
+        return found
 
     def load(self, path: str) -> Loaded | None:
         """A file as it is now; None where there is none that may be read."""
@@ -117,39 +122,25 @@ class Catalogue:
     # ── bringing the tables up ──
 
     def _build(self) -> None:
-        """All of it from nothing. Until it is whole, the next look begins again."""
+        """All of it from nothing. What is changed meanwhile is news to the next look."""
+        directories = dict[str, int]()
+        paths = sorted(self._walked([""], directories))
+        with tree.reading(self.root) as read:
+            found = [each for path in paths if (each := _loaded(path, read(path))) is not None]
 
-        def clear(db: sqlite3.Connection) -> None:
+        def fill(db: sqlite3.Connection) -> None:
             for table in ("files", "held", "traces", "kept", "trusted", "marks"):
                 db.execute(f"DELETE FROM {table}")
             standing.follow(db, self._ledger, self._group)
-
-        def fill(db: sqlite3.Connection) -> None:
-            for each in loaded.values():
-                rows.keep(db, each)
+            rows.fill(db, found)
             fresh, doubled = Standing(db, self._group, many=True), rows.doubled(db)
-            made: list[Document] = []
-            for (path,) in db.execute("SELECT path FROM files ORDER BY path").fetchall():
-                known = loaded.pop(path, None) or self.load(path)
-                for held in self._judged(db, fresh, known, doubled) if known else ():
-                    made += rows.hold(db, path, held, self._floor)[1]
-            self.index.replace_in(db, made)
-            db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
+            held = [(each.path, one) for each in found for one in self._judged(db, fresh, each, doubled)]
+            self.index.replace_in(db, rows.hold_all(db, held, self._floor))
+            db.execute("INSERT INTO kept VALUES ('built', '1')")
 
-        self.index.write(clear)
-        with tree.reading(self.root) as read:
-            found = (_loaded(path, read(path)) for path in sorted(self._walk()))
-            loaded = {each.path: each for each in found if each is not None}
         self.index.write(fill)
-        self._scan()
+        self._directories = directories
         self.index.embed()
-
-    def _walk(self) -> Iterator[str]:
-        folders = [""]
-        for folder in folders:
-            files, below = _listed(self.root, folder)
-            yield from files
-            folders += below
 
     def _take(self, paths: Sequence[str]) -> bool:
         """Read these files, which may be gone, and whatever the ledger and they say something new of; whether that

@@ -7,6 +7,7 @@ can be found that it does not know. One writer, who holds the home's lock.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -55,6 +56,7 @@ class TrustLedger:
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # groups write at the same time: none cuts off another's line
             end = os.fstat(descriptor).st_size
             torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
             left = memoryview((b"\n" if torn else b"") + line)

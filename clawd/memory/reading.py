@@ -80,12 +80,14 @@ class ReadMemory:
             raise Refused(f"{id} is quarantined: only the owner reads or changes it")
         return record
 
-    def every(self, *, kind: str | None = None, statuses: frozenset[str] = frozenset({"active"})) -> list[MemoryRecord]:
-        """All records, the newest last; facts and days too."""
+    def every(
+        self, voice: Voice = OWNER, *, kind: str | None = None, statuses: frozenset[str] = frozenset({"active"})
+    ) -> list[MemoryRecord]:
+        """All records that this voice sees, as it sees them, the newest last; facts and days too."""
         with self._lock:
             self._catalogue.look()
-            held = (each.record for each in self._catalogue.all(statuses) if not each.gone)
-            found = [each for each in held if each.status in statuses and kind in (None, each.kind)]
+            seen = (self._seen(each, voice) for each in self._catalogue.all(statuses))
+            found = [each for each in seen if each is not None and kind in (None, each.kind)]
         return sorted(found, key=lambda each: (each.event_time, each.id))
 
     def pending(self) -> list[MemoryRecord]:
@@ -93,7 +95,7 @@ class ReadMemory:
         with self._lock:
             self._catalogue.freshen()
             found = [each.record for each in self._catalogue.all(frozenset({"proposed"}))]
-        return sorted((each for each in found if each.status == "proposed"), key=lambda each: (each.created, each.id))
+        return sorted(found, key=lambda each: (each.created, each.id))
 
     def find(self, query: str, voice: Voice, *, k: int = 10, kinds: frozenset[str] = frozenset(),
              since: float | None = None, until: float | None = None, untrusted: bool = False,

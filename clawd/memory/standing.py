@@ -67,12 +67,14 @@ class Standing:
         return [_read(line) for (line,) in rows]
 
     def marked(self, digest: str, lines: Callable[[], Iterable[str]]) -> Marked:
-        """Of a text as a whole and, but for its trust, of its parts."""
+        """Of a text as a whole and, but for its trust, of its parts: the first of its `lines` is the whole again."""
         if not self._any:
             return Marked()
         select = "SELECT quarantined, forgotten, trust FROM marks WHERE mark = ?"
         found = [self._db.execute(select, (mark,)).fetchone() or (0, 0, 1.0) for mark in (digest, *lines())]
-        return Marked(any(each[0] for each in found), any(each[1] for each in found), found[0][2])
+        return Marked(
+            any(each[0] for each in found), any(each[1] for each in found), min(each[2] for each in found[:2])
+        )
 
 
 def _read(line: str) -> Stamp:
@@ -106,7 +108,8 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
         db.execute("DELETE FROM marks")
         place = {"end": 0, "tail": ""}
     if size == place["end"]:
-        _kept(db, ledger, place["end"])
+        if anew:
+            _kept(db, ledger, 0)
         return News(anew=anew)
     ids, marks, end = set[str](), set[str](), place["end"]
     for end, stamp in ledger.read(place["end"]):  # noqa: B007
@@ -133,7 +136,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
     elif stamp.op == "delete":
         column = "forgotten"
     elif stamp.trust < FLOOR and stamp.origin is not Origin.HAND:
-        column, value, marks = "trust", stamp.trust, marks if short else marks & {stamp.sha256}
+        column, value, marks = "trust", stamp.trust, marks & {stamp.sha256, *stamp.lines[:1]}
     if column is None:
         return set()
     change = "min(trust, excluded.trust)" if column == "trust" else "1"
@@ -148,7 +151,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
 def lifts(stamp: Stamp) -> bool:
     """Whether the owner stands for this text, whatever was known of it."""
     own = stamp.op in ("write", "update") and stamp.origin is Origin.OWNER and stamp.taint >= 1
-    return stamp.op in ("approve", "trust") or (own and stamp.status == "active")
+    return stamp.op in ("approve", "trust") or (own and stamp.status in ("active", "proposed"))
 
 
 def _place(db: sqlite3.Connection) -> dict[str, Any]:

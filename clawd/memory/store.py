@@ -237,9 +237,9 @@ class GroupMemory(ReadMemory):
 
     # ── forgetting ──
 
-    def forget(self, id: str, voice: Voice, *, first: Callable[[list[str]], object] = lambda texts: None) -> list[str]:
-        """Remove a memory, and what was derived from it. Gives the texts that are gone, for whoever forgets them
-        elsewhere; `first` is called with them before anything is removed. Raises NotFound, Refused."""
+    def forget(self, id: str, voice: Voice, *, first: Callable[[list[str]], object] = lambda texts: None) -> Plan:
+        """Remove a memory, and what was derived from it. Gives what went; `first` is called with its texts before
+        anything is removed, to forget them elsewhere. Raises NotFound, Refused."""
         with self._lock:
             self._catalogue.freshen()
             left = self._catalogue.one(id)
@@ -264,7 +264,7 @@ class GroupMemory(ReadMemory):
                 with suppress(Changed):
                     self._pen.keep(again, "carry", voice.turn, seen=stat)
             self._catalogue.index.forget([each.id for each in plan.gone])
-            return plan.texts
+            return plan
 
     def _oblivion(self, record: MemoryRecord, voice: Voice) -> Plan:
         alike = self._catalogue.alike(text.digest(record.text)) if text.lines(record.text) else []

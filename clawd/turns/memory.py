@@ -164,17 +164,18 @@ class Memories:
 
         return await self._ledger.do(read)
 
-    async def forget(self, group: str, id: str, voice: Voice) -> Redacted:
+    async def forget(self, group: str, id: str, voice: Voice) -> tuple[list[str], Redacted]:
         """A memory and what was derived from it alone, and first whatever else has their texts: a crash between leaves
-        the memory, which can be forgotten again. Gives what that changed. Raises NotFound, Refused, StorageError."""
+        the memory, which can be forgotten again. Gives what went with it, and what that changed. Raises NotFound,
+        Refused, StorageError."""
         done = Redacted()
 
         def first(texts: list[str]) -> None:
             nonlocal done
             done = self.elsewhere(group)(texts)
 
-        await self.do(group, lambda memory: memory.forget(id, voice, first=first))
-        return done
+        plan = await self.do(group, lambda memory: memory.forget(id, voice, first=first))
+        return sorted({each.id for each in plan.gone} - {id}), done
 
     def elsewhere(self, group: str) -> Callable[[list[str]], Redacted]:
         """Takes texts out of whatever else a group has of them; for a thread of `do`."""
