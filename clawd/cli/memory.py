@@ -313,6 +313,8 @@ def _print_whole(row: dict[str, Any]) -> None:
     for name in ("key", "supersedes", "why"):
         if row.get(name):
             _print(f"{name if name != 'why' else 'it waits'}: {row[name]}")
+    if row["tags"]:
+        _print(f"tags: {', '.join(row['tags'])}")
     if row["said"]:
         _print(f"your own words, that it cites:\n{_indented(row['said']['quote'])}")
     _print(_indented(row["text"]))

@@ -231,6 +231,8 @@ def _entry(group: str, record: MemoryRecord, why: str) -> str:
     ]
     if record.key:
         lines.append(f"Its key: {visible(record.key)}")
+    if record.tags:
+        lines.append(f"Its tags: {visible(', '.join(record.tags))}")
     if record.said is not None:
         lines += ["Your own words, that it cites:", quoted(record.said.quote)]
     return "\n".join([*lines, quoted(record.text)])
@@ -245,7 +247,7 @@ def _approved(record: MemoryRecord) -> str:
 def _hash(record: MemoryRecord) -> str:
     """Of all that is shown of it, letter by letter."""
     quote = record.said.quote if record.said is not None else ""
-    parts: Iterable[str] = (record.kind, record.key, record.supersedes or "", quote, record.text)
+    parts: Iterable[str] = (record.kind, record.key, *record.tags, record.supersedes or "", quote, record.text)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -195,9 +195,8 @@ class Directory:
         return self._of.put(content, kind, {"tags": tags, **more}, self._voice, key=f"{self._key} {at}")
 
     def _change(self, record: MemoryRecord, content: str) -> Written:
-        return self._of.change(
-            record.id, content, self._voice, key=self._key, edited=self._of_record(record) is record.text
-        )
+        edited = self._shown(record)[0] is record.text
+        return self._of.change(record.id, content, self._voice, key=self._key, edited=edited)
 
 
 def checked(path: str) -> str:

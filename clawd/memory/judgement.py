@@ -112,7 +112,10 @@ def of_piece(piece: Piece, noon: datetime, known: Worth, stamps: Sequence[Stamp]
     heading = piece.at is None and _HEADING.fullmatch(piece.text) is not None
     if known.status == "quarantined" or heading or not piece.text.strip():
         return None
-    return Entry(piece.text, piece.key, piece.at or noon, known.trust, known.taint, _private(stamps))
+    # What a key had before stays private when it has something open now.
+    of = [each for each in stamps if each.sha256 == text.digest(piece.text)][-1:] or stamps
+    private = any(each.private for each in of)
+    return Entry(piece.text, piece.key, piece.at or noon, known.trust, known.taint, private)
 
 
 def of_day(raw: RawMemory, entries: Sequence[Entry]) -> MemoryRecord:

@@ -11,7 +11,7 @@ from clawd.memory.directory import Directory
 from clawd.memory.protocol import Heard
 from clawd.memory.store import OWNER, GroupMemory
 from clawd.trust import Role
-from tests.memory.conftest import AGENT, TAINTED, found, heard
+from tests.memory.conftest import AGENT, PRIVATE, TAINTED, found, heard
 
 NUTS = "Mia is allergic to walnuts and carries an EpiPen."
 
@@ -88,3 +88,10 @@ def test_a_quote_is_what_was_said_once_and_when(memory: GroupMemory) -> None:
     hits, _ = memory.find("invoices", AGENT)
     assert {(hit.text, hit.record.kind, hit.record.event_time) for hit in hits} == {(said, "episode", at)}
     assert found(memory, "invoices", replace(AGENT, others=True)) == [], "they were alone when they said it"
+
+
+def test_what_a_key_had_in_private_is_not_open_for_what_it_has_now(memory: GroupMemory) -> None:
+    memory.put("4711", "fact", {"key": "safe"}, PRIVATE)
+    memory.put("4712", "fact", {"key": "safe"}, AGENT)
+    hits, _ = memory.find("safe 4711", replace(AGENT, others=True))
+    assert [hit.text for hit in hits] == ["4712"]
