@@ -188,7 +188,7 @@ class MemoryTalk:
         return " ".join([f"Forgotten: {id}.", *went, *(f"{each[:1].upper()}{each[1:]}." for each in done.left)])
 
     def _was_forgotten(self, group: str, id: str) -> bool:
-        ops = [each.op for _, each in TrustLedger(self._trust).read() if (each.group, each.id) == (group, id)]
+        ops = [each.op for each in TrustLedger(self._trust).read() if (each.group, each.id) == (group, id)]
         return ops[-1:] == ["delete"]
 
     # ── who speaks ──
