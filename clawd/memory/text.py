@@ -15,10 +15,14 @@ LONG = (
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 _BLANK = dict.fromkeys([*map(ord, "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"), *range(0xFE00, 0xFE10)])
 
+_CONTROLS = {each: None for each in range(128) if unicodedata.category(chr(each)) == "Cc" and not chr(each).isspace()}
+
 
 def normal(text: str) -> str:
     """The text as it is compared: NFKC, case folded, without what does not show, one space between words."""
-    folded = text.casefold() if text.isascii() else _folded(text)
+    if text.isascii():
+        return " ".join(text.casefold().translate(_CONTROLS).split())
+    folded = _folded(text)
     hidden = {ord(each) for each in set(folded) if not each.isspace() and unicodedata.category(each) in _UNSEEN}
     return " ".join((folded.translate(dict.fromkeys(hidden)) if hidden else folded).split())
 
