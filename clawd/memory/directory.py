@@ -196,7 +196,7 @@ class Directory:
 
     def _change(self, record: MemoryRecord, content: str) -> Written:
         return self._of.change(
-            record.id, content, self._voice, key=self._key, edited=self._of_record(record) is record.text
+            record.id, content, self._voice, key=self._key, edited=self._shown(record)[0] is record.text
         )
 
 

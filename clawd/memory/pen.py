@@ -8,7 +8,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,6 +140,8 @@ class Pen:
 
     def _directory(self, path: str) -> None:
         """There, and no link."""
+        with suppress(FileNotFoundError):
+            os.close(directory_beneath(self._root.parent, self._root.name))
         folder = (self._root / path).parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(directory_beneath(self._root, path.rpartition("/")[0]))
