@@ -17,6 +17,7 @@ from clawd.memory.protocol import Voice
 from clawd.memory.record import MemoryRecord
 
 _LINED = re.compile(r"<!-- (\S+) -->[ \t]*$")
+_DATED = re.compile(r"- [0-9]{4}-[0-9]{2}-[0-9]{2}: ")
 
 
 class _Held(Protocol):
@@ -80,6 +81,14 @@ def planned(first: Sequence[MemoryRecord], kept: Kept, voice: Voice) -> Plan:
         held_now = kept.one(changed.id)
         texts += lined(held_now.record.text, gone)[1] if held_now is not None else []
     return Plan(list(gone.values()), list(cut.values()), list(again.values()), list(dict.fromkeys(texts)))
+
+
+def line_of(summary: MemoryRecord, id: str) -> MemoryRecord | None:
+    """What a summary has of a memory whose place it took; of that file it is not the whole."""
+    for line in lined(summary.text, {id})[1]:
+        said = _DATED.sub("", line, count=1)
+        return replace(summary, id=id, text=said, derived_from=(), supersedes=None, tags=(), said=None, whole=False)
+    return None
 
 
 def lined(text: str, gone: Collection[str]) -> tuple[str | None, list[str]]:
