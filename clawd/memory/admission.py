@@ -42,7 +42,7 @@ def admitted(
     trust = min([TRUST[voice.origin], voice.taint, most, *(each.trust for each in lineage)])
     # A quote proves that the owner said something, not that it is about a key, or what it would take the place of.
     shown = TRUST[Origin.OWNER] if cited and kind != "fact" else trust
-    weight = TRUST[Origin.OWNER] if cited and trust >= CLEAN else trust
+    weight = TRUST[Origin.OWNER] if cited and trust >= CLEAN and wholly_owners(voice) and taint >= 1 else trust
     owner = by_owner(voice)
     if kind == "profile":
         return Admission(trust, taint, "proposed", "it would be in every prompt")
@@ -63,6 +63,11 @@ def by_owner(voice: Voice) -> bool:
     return voice.origin is Origin.OWNER and voice.taint >= 1
 
 
+def wholly_owners(voice: Voice) -> bool:
+    """Whether it acts for the owner alone, and nothing from outside has reached it."""
+    return voice.authority is Role.OWNER and voice.taint >= 1
+
+
 def seen_trust(record: MemoryRecord) -> float:
     """How far a record is trusted with its quote: what would replace it needs as much."""
     return max(record.trust, TRUST[Origin.OWNER]) if record.said is not None else record.trust
@@ -80,7 +85,7 @@ def may_change(voice: Voice, record: MemoryRecord) -> str:
     """Why this voice may not change or forget a record; empty where it may. An owner's turn that nothing from outside
     has reached may; any other only what was written with no more than it has itself, and nothing that the owner is
     being asked about."""
-    if voice.authority is Role.OWNER and voice.taint >= 1:
+    if wholly_owners(voice):
         return ""
     if record.status != "active":
         return f"{record.id} is {record.status}: the owner decides about it"
