@@ -49,16 +49,15 @@ class Catalogue:
     # ── looking ──
 
     def look(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these. Gives what was amiss."""
+        """Bring the index to what the files say: all of them, or these. Gives what is amiss with them."""
         built = self.index.read(rows.is_built)
-        notes = [f"rebuilt: {self.index.amiss}"] if self.index.amiss else []
         if not built:
             self._build()
         elif paths is None:
             self._scan()
         else:
             self._take([path for path in dict.fromkeys(paths) if tree.holds(path)])
-        return notes + self.index.read(rows.problems)
+        return self.index.read(rows.problems)
 
     def freshen(self) -> None:
         """The same for what is seen at once: files that came or went, the facts, the ledger."""

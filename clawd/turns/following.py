@@ -122,7 +122,7 @@ class Following:
         found.told = {each for each in before if not whole and not any(path in each for path in paths)} | {*wrong}
         for sentence in wrong:
             log.info("memory of %s: %s", group, sentence)
-            if sentence not in before and not sentence.startswith("rebuilt"):
+            if sentence not in before:
                 self._tell(f"groups/{group}: {sentence}")
 
 
