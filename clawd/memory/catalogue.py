@@ -50,9 +50,9 @@ class Catalogue:
     # ── looking ──
 
     def look(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these. Gives what was amiss."""
+        """Bring the index to what the files say: all of them, or these. Gives what is amiss with them."""
         built = self.index.read(rows.is_built)
-        notes = [f"rebuilt: {self.index.amiss}"] if self.index.amiss else []
+        notes: list[str] = []
         if self.root.is_symlink() or (self.root.exists() and not self.root.is_dir()):
             notes.append(f"{self.root} is a link, or no folder: nothing in it is read or kept")
         if not built:
@@ -61,7 +61,7 @@ class Catalogue:
             self._scan()
         else:
             self._take([path for path in dict.fromkeys(paths) if tree.holds(path)])
-        return notes + self.index.read(rows.problems)
+        return self.index.read(rows.problems)
 
     def freshen(self) -> None:
         """The same for what is seen at once: files that came or went, the facts, the ledger."""

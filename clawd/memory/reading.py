@@ -58,8 +58,8 @@ class ReadMemory:
     # ── looking ──
 
     def look(self, paths: Sequence[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives what was amiss, like
-        "rebuilt: it was missing", and sentences on files that cannot be read."""
+        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives
+        sentences on files that cannot be read."""
         with self._lock:
             found = self._catalogue.look(paths)
             return [*found, self._amiss] if self._amiss else found
