@@ -19,16 +19,18 @@ from pathlib import Path
 from clawd.errors import UnsafePath
 from clawd.files import DEEPEST, directory_beneath
 from clawd.memory import judgement, keyed, rows, standing, text, tree
+from clawd.memory.admission import seen_trust
 from clawd.memory.judgement import Worth
 from clawd.memory.provenance import Stamp, TrustLedger
-from clawd.memory.record import ID
+from clawd.memory.record import ID, MemoryRecord
 from clawd.memory.rows import Held, Loaded
-from clawd.memory.standing import Marked, Standing
+from clawd.memory.standing import Marked, News, Standing
 from clawd.memory.tree import RawMemory
 from clawd.memory.tree import Stamp as Stat
 from clawd.search.document import Document
 from clawd.search.embedders import Embedder
 from clawd.search.index import Index
+from clawd.trust import Origin
 
 _SETTLED_NS = 50_000_000  # what was changed so lately may be changed again without its time telling
 _BATCH = 2000  # files that are held in memory at once
@@ -91,22 +93,27 @@ class Catalogue:
 
     def _scan(self, folders: Iterable[str] | None = None) -> None:
         """Compare the stats of all files, or of those in some directories."""
-        began, directories, found = time.time_ns(), dict(self._directories), dict[str, str]()
+        directories = {} if folders is None else dict(self._directories)
         todo = [""] if folders is None else list(folders)
-        if folders is None:
-            directories.clear()
-        for folder in todo:  # it grows
-            seen = _moved(self.root, folder)
-            directories[folder] = seen if began - seen > _SETTLED_NS else 0
-            files, below = _listed(self.root, folder)
-            found |= files
-            todo += [each for each in below if each not in directories]
+        found = self._walked(todo, directories)
         known = dict(self.index.read(lambda db: db.execute("SELECT path, sig FROM files").fetchall()))
         if folders is not None:
             there = set(todo)
             known = {path: sig for path, sig in known.items() if path.rpartition("/")[0] in there}
         self._take([path for path in {**known, **found} if known.get(path) != found.get(path)])
         self._directories = {folder: seen for folder, seen in directories.items() if seen != -1 or not folder}
+
+    def _walked(self, todo: list[str], directories: dict[str, int]) -> dict[str, str]:
+        """The files in these directories, with their stats. Those beneath that are not in `directories` are added to
+        them, and to `directories` when each was changed last."""
+        began, found = time.time_ns(), dict[str, str]()
+        for folder in todo:  # it grows
+            seen = _moved(self.root, folder)
+            directories[folder] = seen if began - seen > _SETTLED_NS else 0
+            files, below = _listed(self.root, folder)
+            found |= files
+            todo += [each for each in below if each not in directories]
+        return found
 
     def load(self, path: str) -> Loaded | None:
         """A file as it is now; None where there is none that may be read."""
@@ -115,39 +122,25 @@ class Catalogue:
     # ── bringing the tables up ──
 
     def _build(self) -> None:
-        """All of it from nothing. Until it is whole, the next look begins again."""
+        """All of it from nothing. What is changed meanwhile is news to the next look."""
+        directories = dict[str, int]()
+        paths = sorted(self._walked([""], directories))
+        with tree.reading(self.root) as read:
+            found = [each for path in paths if (each := _loaded(path, read(path))) is not None]
 
-        def clear(db: sqlite3.Connection) -> None:
+        def fill(db: sqlite3.Connection) -> None:
             for table in ("files", "held", "traces", "kept", "trusted", "marks"):
                 db.execute(f"DELETE FROM {table}")
             standing.follow(db, self._ledger, self._group)
-
-        def fill(db: sqlite3.Connection) -> None:
-            for each in loaded.values():
-                rows.keep(db, each)
+            rows.fill(db, found)
             fresh, doubled = Standing(db, self._group, many=True), rows.doubled(db)
-            made: list[Document] = []
-            for (path,) in db.execute("SELECT path FROM files ORDER BY path").fetchall():
-                known = loaded.pop(path, None) or self.load(path)
-                for held in self._judged(db, fresh, known, doubled) if known else ():
-                    made += rows.hold(db, path, held, self._floor)[1]
-            self.index.replace_in(db, made)
-            db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
+            held = [(each.path, one) for each in found for one in self._judged(db, fresh, each, doubled)]
+            self.index.replace_in(db, rows.hold_all(db, held, self._floor))
+            db.execute("INSERT INTO kept VALUES ('built', '1')")
 
-        self.index.write(clear)
-        with tree.reading(self.root) as read:
-            found = (_loaded(path, read(path)) for path in sorted(self._walk()))
-            loaded = {each.path: each for each in found if each is not None}
         self.index.write(fill)
-        self._scan()
+        self._directories = directories
         self.index.embed()
-
-    def _walk(self) -> Iterator[str]:
-        folders = [""]
-        for folder in folders:
-            files, below = _listed(self.root, folder)
-            yield from files
-            folders += below
 
     def _take(self, paths: Sequence[str]) -> bool:
         """Read these files, which may be gone, and whatever the ledger and they say something new of; whether that
@@ -237,10 +230,32 @@ class Catalogue:
             each for path in paths for each in self.of_file(path) if id in each.record.derived_from and not each.gone
         ]
 
+    def superseding(self, id: str) -> list[str]:
+        """The memories that hold and were written in the place of this one."""
+        paths = self.index.read(lambda db: rows.traced(db, rows.from_id(id)))
+        held = (each.record for path in paths for each in self.of_file(path) if not each.gone)
+        return [each.id for each in held if each.supersedes == id and each.status == "active"]
+
     def alike(self, digest: str) -> list[Held]:
         """The memories in files of their own that have this text."""
         rows = self.index.read(lambda db: db.execute("SELECT path FROM files WHERE sha = ?", (digest,)).fetchall())
         return [each for (path,) in rows for each in self.of_file(path) if not each.gone]
+
+    def better(self, record: MemoryRecord) -> tuple[str, ...]:
+        """The marks of a text that stand in what is trusted more: who copies that cannot make it doubted. A person's
+        file counts if it was there when this text came, for later it may be the copy."""
+        marks = {text.digest(record.text), *text.lines(record.text)}
+        paths = self.index.read(lambda db: rows.concerned(db, News(marks=frozenset(marks)), ()))
+        stamps = self.index.read(lambda db: Standing(db, self._group).of(record.id))
+        found = {mark for each in stamps for mark in each.spared}
+        for held in (each for path in sorted(paths) for each in self.of_file(path)):
+            other = held.record
+            if held.gone or other.status != "active" or other.id == record.id or seen_trust(other) <= record.trust:
+                continue
+            if other.origin is not Origin.HAND or not stamps:
+                texts = [each.text for each in held.entries] if other.kind == "day" else [other.text]
+                found |= marks & {mark for each in texts for mark in (text.digest(each), *text.lines(each))}
+        return tuple(sorted(found & marks))
 
     def logged(self, key: str) -> list[str]:
         """What the days' logs have of a key."""
@@ -299,7 +314,9 @@ def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
 
 
 def _seal(memories: Iterable[RawMemory]) -> str:
-    said = "\0".join(f"{raw.id} {raw.fields.get('derived_from', ())} {raw.text}" for raw in memories)
+    said = "\0".join(
+        f"{raw.id} {raw.fields.get('derived_from', ())} {raw.fields.get('supersedes')} {raw.text}" for raw in memories
+    )
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -310,6 +327,7 @@ def _traces(memories: Iterable[RawMemory]) -> Iterator[str]:
         if not raw.pieces:
             yield from (text.digest(raw.text), *text.lines(raw.text))
             yield from map(rows.from_id, raw.fields.get("derived_from", ()))
+            yield from map(rows.from_id, filter(None, [raw.fields.get("supersedes")]))
 
 
 def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp], digest: str = "") -> tuple[Worth, Marked]:

@@ -150,9 +150,10 @@ class Directory:
     # ── what there is ──
 
     def _files(self) -> dict[str, list[MemoryRecord]]:
-        """The memories of each path; only facts share one. Of two at one path the newest is seen."""
+        """The memories of each path; only facts share one. Of two at one path the one that is trusted more is seen, or
+        the newer one."""
         found: dict[str, list[MemoryRecord]] = {}
-        for record in self._of.every(self._voice):
+        for record in sorted(self._of.every(self._voice), key=lambda each: each.trust):
             if self._shown(record)[1] < self._of.floor:
                 continue
             if record.kind == "fact":
@@ -194,7 +195,9 @@ class Directory:
         return self._of.put(content, kind, {"tags": tags, **more}, self._voice, key=f"{self._key} {at}")
 
     def _change(self, record: MemoryRecord, content: str) -> Written:
-        return self._of.change(record.id, content, self._voice, key=self._key)
+        return self._of.change(
+            record.id, content, self._voice, key=self._key, edited=self._shown(record)[0] is record.text
+        )
 
 
 def checked(path: str) -> str:

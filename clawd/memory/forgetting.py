@@ -52,9 +52,11 @@ def planned(first: Sequence[MemoryRecord], kept: Catalogue, voice: Voice) -> Pla
                 cut[derived.id] = replace(derived, text=lines, derived_from=sources), held.stat
     again = dict[str, tuple[MemoryRecord, str]]()
     for record in gone.values():
-        for id in record.derived_from:
+        for id in record.derived_from if record.status == "active" else ():  # else nothing gave way to it
             source = kept.one(id)
             if source is None or id in gone or source.record.status != "superseded":
+                continue
+            if admission.may_change(voice, source.record) or {*kept.superseding(id)} - {*gone}:
                 continue
             merged = (each.record for each in kept.derived(id) if each.record.kind == source.record.kind)
             if all(each.id in gone or each.status != "active" for each in merged):

@@ -24,7 +24,8 @@ Op = Literal["write", "update", "approve", "reject", "quarantine", "trust", "sup
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """One line. `sha256` is that of the text, normalised (`text.digest`), `quote` that of a citation, `lines` those of
-    its lines, of what is to be known again wherever it is moved: quarantined, rejected and forgotten text."""
+    its lines, of what is to be known again wherever it is moved: quarantined, rejected and forgotten text; `spared`
+    those of its marks that stood in what is trusted more, and say nothing of it."""
 
     ts: str
     group: str
@@ -40,6 +41,7 @@ class Stamp:
     turn: int | None = None
     quote: str | None = None
     lines: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
 
 
 class TrustLedger:
@@ -90,6 +92,7 @@ def stamp_of(line: bytes) -> Stamp | None:
     try:
         fields: Mapping[str, Any] = json.loads(line)
         known = {name: value for name, value in fields.items() if name in Stamp.__slots__}
-        return Stamp(**{**known, "origin": Origin(fields["origin"]), "lines": tuple(fields.get("lines", ()))})
+        marks = {name: tuple(fields.get(name, ())) for name in ("lines", "spared")}
+        return Stamp(**{**known, "origin": Origin(fields["origin"]), **marks})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

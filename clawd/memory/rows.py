@@ -107,6 +107,14 @@ def keep(db: sqlite3.Connection, loaded: Loaded) -> None:
         db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", ((each, n) for each in loaded.traces()))
 
 
+def fill(db: sqlite3.Connection, loaded: Sequence[Loaded]) -> None:
+    """`keep` for all that there are."""
+    files = ((n, each.path, each.sig, each.claim, each.sha, each.seal, each.problem) for n, each in enumerate(loaded))
+    db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", files)
+    traces = sorted((trace, n) for n, each in enumerate(loaded) for trace in each.traces())
+    db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", traces)
+
+
 def from_id(id: str) -> str:
     return f"from {id}"
 
@@ -166,9 +174,7 @@ def owner(db: sqlite3.Connection, fresh: Standing, id: str) -> str:
 
 def hold(db: sqlite3.Connection, path: str, held: Held, floor: float) -> tuple[bool, list[Document]]:
     """Whether it is another one than the index has, and its documents then."""
-    new = held.documents(floor)
-    seal = hashlib.sha256(repr(new).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    status = "gone" if held.gone else held.record.status
+    status, seal, new = _sealed(held, floor)
     row = db.execute("SELECT path, status, seal FROM held WHERE id = ?", (held.record.id,)).fetchone()
     if row == (path, status, seal):
         return False, []
@@ -178,3 +184,20 @@ def hold(db: sqlite3.Connection, path: str, held: Held, floor: float) -> tuple[b
         (held.record.id, path, status, seal),
     )
     return row is None or row[2] != seal, new if row is None or row[2] != seal else []
+
+
+def hold_all(db: sqlite3.Connection, held: Iterable[tuple[str, Held]], floor: float) -> list[Document]:
+    """`hold` for all that there are, by their paths: their documents."""
+    made, found = list[Document](), list[tuple[str, str, str, str]]()
+    for path, each in held:
+        status, seal, new = _sealed(each, floor)
+        found.append((each.record.id, path, status, seal))
+        made += new
+    db.executemany("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", sorted(found))
+    return made
+
+
+def _sealed(held: Held, floor: float) -> tuple[str, str, list[Document]]:
+    new = held.documents(floor)
+    seal = hashlib.sha256(repr(new).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return "gone" if held.gone else held.record.status, seal, new

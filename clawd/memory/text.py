@@ -48,6 +48,7 @@ def digest(text: str) -> str:
 # ── what is known again ──
 
 _END = re.compile(r"(?<=[。！？।؟۔])|(?<=[.!?])[\"')\]*_]*(?=\s)")
+_STOP = re.compile("[.!?。！？।؟۔]")
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _NO_LETTER = re.compile(r"[\W_]+")
 _WIDE = re.compile(r"[\u2e80-\uffdc\U00020000-\U0003ffff]")
@@ -63,7 +64,7 @@ def lines(text: str) -> tuple[str, ...]:
 
 def _pieces(text: str) -> Iterator[str]:
     yield text
-    if "\n" not in text.strip() and _END.search(text) is None:
+    if "\n" not in text.strip() and _STOP.search(text) is None:
         return
     yield from text.splitlines()
     for paragraph in {text, *_PARAGRAPH.split(text)}:
