@@ -156,8 +156,9 @@ class ReadMemory:
             return None
         record = held.shared() if voice.others else held.record
         alone = record is not None and admission.shown(record, self.floor)[0] is not record.text
-        # Its key and tags are an agent's words, too.
-        return replace(record, key="", tags=()) if record and alone and voice.origin is not Origin.OWNER else record
+        if record is None or not alone or voice.origin is Origin.OWNER:
+            return record
+        return replace(record, kind=admission.QUOTED, key="", tags=())  # these are an agent's words, too
 
 
 @lru_cache(maxsize=1)
