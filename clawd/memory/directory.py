@@ -195,8 +195,9 @@ class Directory:
         return self._of.put(content, kind, {"tags": tags, **more}, self._voice, key=f"{self._key} {at}")
 
     def _change(self, record: MemoryRecord, content: str) -> Written:
-        edited = self._shown(record)[0] is record.text
-        return self._of.change(record.id, content, self._voice, key=self._key, edited=edited)
+        return self._of.change(
+            record.id, content, self._voice, key=self._key, edited=self._shown(record)[0] is record.text
+        )
 
 
 def checked(path: str) -> str:

@@ -247,6 +247,7 @@ class GroupMemory(ReadMemory):
                 record = left.record  # a crash left its file
             else:
                 record = self.get(id, voice)
+                record = record if left is not None else replace(record, file="")  # a line of a summary
             if refusal := admission.may_change(voice, record):
                 raise Refused(refusal)
             plan = self._oblivion(record, voice)
@@ -333,7 +334,8 @@ class GroupMemory(ReadMemory):
             if record.kind == "day":
                 raise UsageError(f"{id} is a day's log, not one memory: quarantine what it is about")
             held = self._catalogue.one(id)
-            assert held is not None
+            if held is None:
+                raise UsageError(f"{id} is a line of {record.file}: change that with an editor")
             if record.file == keyed.FACTS or id.startswith("file:"):
                 self._pen.note(record, "quarantine", known=True)
                 return record

@@ -61,7 +61,7 @@ def moment(text: str, name: str, zone: str, *, end: bool = False) -> datetime | 
         raise UsageError(f"{name} is no time; write it like 2026-12-01 or 2026-12-01T09:00") from None
 
 
-def told(done: Written) -> dict[str, Any]:
+def became(done: Written) -> dict[str, Any]:
     """What became of a write. What it contradicts is still there."""
     beside = {"contradicts": done.conflicts} if done.conflicts else {}
     if done.status == "active":
