@@ -41,7 +41,9 @@ class Pen:
     def stamp(self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False) -> None:
         """`known`: its text is to be known again wherever it lies, part by part, or to be known no more. What is not
         believed is known as a whole."""
-        doubted = op in ("reject", "quarantine") or (record.trust < FLOOR and op != "delete")
+        doubted = op in ("reject", "quarantine") or (
+            record.trust < FLOOR and (op, record.status) != ("delete", "active")
+        )
         marks = _MARKS if known else 1 if record.trust < FLOOR else 0
         stamp = Stamp(
             rfc3339(self._clock.now()), self._group, record.id, op, text.digest(record.text), record.origin,

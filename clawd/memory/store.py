@@ -270,7 +270,13 @@ class GroupMemory(ReadMemory):
     def _oblivion(self, record: MemoryRecord, voice: Voice) -> Plan:
         alike = self._catalogue.alike(text.digest(record.text)) if text.lines(record.text) else []
         same = [each.record for each in alike if not admission.may_change(voice, each.record)]
-        return planned([record, *(each for each in same if each.id != record.id)], self._catalogue, voice)
+        if record.status != "active":  # somebody may have copied it from what is believed, which stays
+            same = [each for each in same if admission.seen_trust(each) <= admission.seen_trust(record)]
+        plan = planned([record, *(each for each in same if each.id != record.id)], self._catalogue, voice)
+        gone = {each.id for each in plan.gone}
+        if any(each.record.status == "active" and each.record.id not in gone for each in alike):
+            plan.texts.remove(record.text)
+        return plan
 
     # ── the owner's word ──
 

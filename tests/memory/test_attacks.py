@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from clawd.errors import UsageError
 from clawd.memory.directory import Directory
 from clawd.memory.protocol import Heard
 from clawd.memory.store import OWNER, GroupMemory
@@ -95,3 +96,16 @@ def test_what_a_key_had_in_private_is_not_open_for_what_it_has_now(memory: Group
     memory.put("4712", "fact", {"key": "safe"}, AGENT)
     hits, _ = memory.find("safe 4711", replace(AGENT, others=True))
     assert [hit.text for hit in hits] == ["4712"]
+
+
+def test_a_copy_that_the_owner_forgets_takes_nothing_with_it(memory: GroupMemory) -> None:
+    mine, taken = memory.put(NUTS, "entity", {}, OWNER).id, list[str]()
+    memory.forget(memory.put(NUTS, "episode", {}, TAINTED).id, OWNER, first=taken.extend)
+    assert found(memory, "walnuts") == [mine] and taken == []
+    assert memory.put(NUTS, "episode", {}, AGENT).status == "active", "it is not a text that was forgotten"
+
+
+@pytest.mark.parametrize("key", ["Bot_Name", "\uff42ot_name"])
+def test_who_the_agent_is_is_set_under_no_spelling(memory: GroupMemory, key: str) -> None:
+    with pytest.raises(UsageError, match="owner alone"):
+        memory.put("Mallory", "fact", {"key": key}, AGENT)
