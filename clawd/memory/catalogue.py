@@ -61,7 +61,7 @@ class Catalogue:
             self._scan()
         else:
             self._take([path for path in dict.fromkeys(paths) if tree.holds(path)])
-        return self.index.read(rows.problems)
+        return notes + self.index.read(rows.problems)
 
     def freshen(self) -> None:
         """The same for what is seen at once: files that came or went, the facts, the ledger."""
