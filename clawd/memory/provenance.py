@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +51,7 @@ class TrustLedger:
 
     def append(self, stamp: Stamp) -> None:
         """Durably and whole, or not at all. Raises OSError."""
-        fields = {name: value for name, value in asdict(stamp).items() if value not in (None, (), "")}
+        fields = {name: value for name, value in fields_of(stamp).items() if value not in (None, (), "")}
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -83,6 +83,10 @@ class TrustLedger:
                 start += len(line)
                 if (stamp := stamp_of(line)) is not None:
                     yield start, stamp
+
+
+def fields_of(stamp: Stamp) -> dict[str, Any]:
+    return {name: getattr(stamp, name) for name in Stamp.__slots__}
 
 
 def stamp_of(line: bytes) -> Stamp | None:
