@@ -10,31 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from clawd.memory import admission
 from clawd.memory.protocol import Voice
 from clawd.memory.record import MemoryRecord
 
+if TYPE_CHECKING:
+    from clawd.memory.catalogue import Catalogue
+
 _LINED = re.compile(r"<!-- (\S+) -->[ \t]*$")
 _DATED = re.compile(r"- [0-9]{4}-[0-9]{2}-[0-9]{2}: ")
-
-
-class _Held(Protocol):
-    @property
-    def record(self) -> MemoryRecord: ...
-    @property
-    def stat(self) -> str: ...
-
-
-class Kept(Protocol):
-    """What is kept now."""
-
-    def derived(self, id: str) -> Sequence[_Held]: ...
-
-    def superseding(self, id: str) -> Sequence[str]: ...
-
-    def one(self, id: str) -> _Held | None: ...
 
 
 @dataclass(slots=True)
@@ -47,7 +33,7 @@ class Plan:
     texts: list[str] = field(default_factory=list)
 
 
-def planned(first: Sequence[MemoryRecord], kept: Kept, voice: Voice) -> Plan:
+def planned(first: Sequence[MemoryRecord], kept: Catalogue, voice: Voice) -> Plan:
     """Of these memories, which the voice may forget."""
     gone = {each.id: each for each in first}
     cut = dict[str, tuple[MemoryRecord, str]]()
