@@ -339,7 +339,7 @@ def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
     return Loaded(
         path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories,
         alone.id if alone is not None and ID.fullmatch(alone.id) else "", text.digest(alone.text) if alone else "",
-        _seal(looked.memories), lambda: _traces(looked.memories), "; ".join(looked.problems),
+        _seal(looked.memories), lambda: _traces(looked.memories, alone), "; ".join(looked.problems),
     )  # fmt: skip
 
 
@@ -350,12 +350,13 @@ def _seal(memories: Iterable[RawMemory]) -> str:
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _traces(memories: Iterable[RawMemory]) -> Iterator[str]:
+def _traces(memories: Iterable[RawMemory], alone: RawMemory | None) -> Iterator[str]:
     for raw in memories:
         for piece in raw.pieces:
             yield from (text.digest(piece.text), *text.lines(piece.text), rows.of_key(piece.key))
         if not raw.pieces:
-            yield from (text.digest(raw.text), *text.lines(raw.text))
+            yield from () if raw is alone else [text.digest(raw.text)]
+            yield from text.lines(raw.text)
             yield from map(rows.from_id, raw.fields.get("derived_from", ()))
             yield from map(rows.from_id, filter(None, [raw.fields.get("supersedes")]))
 

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
@@ -67,7 +67,7 @@ class TrustLedger:
 
     def append(self, stamp: Stamp) -> None:
         """Durably and whole, or not at all. Raises OSError."""
-        fields = {name: value for name, value in asdict(stamp).items() if value not in (None, (), "")}
+        fields = {name: value for name, value in fields_of(stamp).items() if value not in (None, (), "")}
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
         descriptor = self._opened(os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
@@ -105,6 +105,10 @@ class TrustLedger:
 
 
 _OPS, _STATUSES = get_args(Op), get_args(Status)
+
+
+def fields_of(stamp: Stamp) -> dict[str, Any]:
+    return {name: getattr(stamp, name) for name in Stamp.__slots__}
 
 
 def stamp_of(line: bytes) -> Stamp | None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 from clawd import frontmatter
@@ -256,8 +257,11 @@ def _word(value: Any) -> str | None:
     return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
 
 
+_moment = lru_cache(maxsize=4)(moment_of)  # the times of a page are mostly one
+
+
 def _time(value: Any) -> datetime | None:
-    return moment_of(value) if isinstance(value, str) else None
+    return _moment(value) if isinstance(value, str) else None
 
 
 def _several(value: Any) -> tuple[str, ...]:

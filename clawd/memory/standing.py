@@ -8,11 +8,11 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from clawd.memory.admission import FLOOR
-from clawd.memory.provenance import Stamp, TrustLedger, stamp_of
+from clawd.memory.provenance import Stamp, TrustLedger, fields_of, stamp_of
 from clawd.trust import Origin
 
 TABLES = """
@@ -111,13 +111,13 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
         if anew:
             _kept(db, ledger, 0)
         return News(anew=anew)
-    ids, marks, end = set[str](), set[str](), place["end"]
+    ids, marks, made, end = set[str](), set[str](), list[tuple[str, str]](), place["end"]
     for end, stamp in ledger.lines(place["end"]):  # noqa: B007
         if stamp is not None and stamp.group == group:
             ids.add(stamp.id)
             marks |= _marks(db, stamp)
-            line = json.dumps({**asdict(stamp), "lines": ()}, separators=(",", ":"))
-            db.execute("INSERT INTO trusted (id, stamp) VALUES (?, ?)", (stamp.id, line))
+            made.append((stamp.id, json.dumps({**fields_of(stamp), "lines": ()}, separators=(",", ":"))))
+    db.executemany("INSERT INTO trusted (id, stamp) VALUES (?, ?)", made)
     _kept(db, ledger, end)
     return News(frozenset(ids), frozenset(marks), anew)
 

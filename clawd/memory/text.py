@@ -51,6 +51,7 @@ _END = re.compile(r"(?<=[。！？।؟۔])|(?<=[.!?])[\"')\]*_]*(?=\s)")
 _STOP = re.compile("[.!?。！？।؟۔]")
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _NO_LETTER = re.compile(r"[\W_]+")
+_SILENT = {code: None for code in range(128) if not chr(code).isalnum()}
 _WIDE = re.compile(r"[\u2e80-\uffdc\U00020000-\U0003ffff]")
 
 
@@ -74,7 +75,7 @@ def _pieces(text: str) -> Iterator[str]:
 def _mark(piece: str) -> str | None:
     if len(piece) < (LONG if piece.isascii() else LONG // 2):
         return None
-    letters = _NO_LETTER.sub("", piece if piece.isascii() else piece.translate(_SHOWN))
+    letters = piece.translate(_SILENT) if piece.isascii() else _NO_LETTER.sub("", piece.translate(_SHOWN))
     if len(letters) < LONG and len(letters) + len(_WIDE.findall(letters)) < LONG:
         return None
     return hashlib.sha256(letters.encode("utf-8", "surrogatepass")).hexdigest()[:16]

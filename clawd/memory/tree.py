@@ -192,12 +192,15 @@ def _page(path: str, page: record.Page, mtime: float, whole: bool) -> RawMemory:
     id = fields.get("id", "")
     if path == INDEX or not ID.fullmatch(id):
         id = f"file:{path}"
-    dated = moment_of(match[0]) if (match := _DATED.match(stem)) else None
-    at = fields.get("event_time") or fields.get("created") or dated or _local(mtime)
+    at = fields.get("event_time") or fields.get("created") or _dated(stem) or _local(mtime)
     title = fields.get("title")
     named = title if isinstance(title, str) else "" if _NAMED.fullmatch(stem) else stem
     kind = kind_of(path, id, fields.get("kind", ""))
     return RawMemory(id, kind, page.text, path, at, fields, page.head, named, whole)
+
+
+def _dated(stem: str) -> datetime | None:
+    return moment_of(match[0]) if (match := _DATED.match(stem)) else None
 
 
 def _local(mtime: float) -> datetime:
