@@ -8,17 +8,13 @@ file came to have its id. Any process may look; nothing here writes a memory.
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
-import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from clawd.errors import UnsafePath
-from clawd.files import DEEPEST, directory_beneath
-from clawd.memory import judgement, keyed, rows, standing, text, tree
+from clawd.memory import judgement, keyed, looks, rows, standing, text, tree
 from clawd.memory.admission import seen_trust
 from clawd.memory.judgement import Worth
 from clawd.memory.provenance import Stamp, TrustLedger
@@ -26,13 +22,11 @@ from clawd.memory.record import ID, MemoryRecord
 from clawd.memory.rows import Held, Loaded
 from clawd.memory.standing import Marked, News, Standing
 from clawd.memory.tree import RawMemory
-from clawd.memory.tree import Stamp as Stat
 from clawd.search.document import Document
 from clawd.search.embedders import Embedder
 from clawd.search.index import Index
 from clawd.trust import Origin
 
-_SETTLED_NS = 50_000_000  # what was changed so lately may be changed again without its time telling
 _BATCH = 2000  # files that are held in memory at once
 _MANY = 100  # files from which on tables are read at once
 
@@ -68,7 +62,7 @@ class Catalogue:
         if not self._directories or not self.index.read(rows.is_built):
             self.look()
             return
-        if moved := [folder for folder, seen in self._directories.items() if _moved(self.root, folder) != seen]:
+        if moved := [folder for folder, seen in self._directories.items() if looks.moved(self.root, folder) != seen]:
             self._scan(moved)
         if self.is_stale(keyed.FACTS):
             self._take([keyed.FACTS])
@@ -82,17 +76,17 @@ class Catalogue:
     def is_stale(self, path: str) -> bool:
         """Whether a file is not the one that was read last."""
         row = self.index.read(lambda db: db.execute("SELECT sig FROM files WHERE path = ?", (path,)).fetchone())
-        return signature(self.root, path) != (row[0] if row else None)
+        return looks.signature(self.root, path) != (row[0] if row else None)
 
     @contextmanager
     def writing(self, *paths: str) -> Iterator[None]:
         """While we change these files ourselves, and look at them then: what that does to the times of their
         directories is no news."""
         folders = {path.rpartition("/")[0] for path in paths}
-        quiet = {folder for folder in folders if self._directories.get(folder) == _moved(self.root, folder)}
+        quiet = {folder for folder in folders if self._directories.get(folder) == looks.moved(self.root, folder)}
         yield
         self._take(list(paths))
-        self._directories |= {folder: _moved(self.root, folder) for folder in quiet}
+        self._directories |= {folder: looks.moved(self.root, folder) for folder in quiet}
 
     def _scan(self, folders: Iterable[str] | None = None) -> None:
         """Compare the stats of all files, or of those in some directories."""
@@ -111,9 +105,9 @@ class Catalogue:
         them, and to `directories` when each was changed last."""
         began, found = time.time_ns(), dict[str, str]()
         for folder in todo:  # it grows
-            seen = _moved(self.root, folder)
-            directories[folder] = seen if began - seen > _SETTLED_NS else 0
-            files, below = _listed(self.root, folder)
+            seen = looks.moved(self.root, folder)
+            directories[folder] = seen if began - seen > looks.SETTLED_NS else 0
+            files, below = looks.listed(self.root, folder)
             found |= files
             todo += [each for each in below if each not in directories]
         return found
@@ -235,16 +229,17 @@ class Catalogue:
         rows = self.index.read(
             lambda db: db.execute(f"SELECT id, path FROM held WHERE status IN ({marks})", sorted(statuses)).fetchall()
         )
-        wanted = {id for id, _ in rows}
-        return [each for path in sorted({path for _, path in rows}) for each in self.of_file(path, wanted)
-                if not each.gone and each.record.status in statuses]  # fmt: skip
+        held = self.of_files(sorted({path for _, path in rows}), {id for id, _ in rows})
+        return [each for each in held if not each.gone and each.record.status in statuses]
 
     def some(self, ids: Iterable[str]) -> tuple[dict[str, Held], bool]:
         """The memories of these ids, and whether a file turned out to say something else than was searched."""
         wanted = set(ids)
-        paths = {path for id in wanted if (path := self._path(id)) is not None}
-        changed = [self._take([path]) for path in paths if self.is_stale(path)]
-        return {each.record.id: each for path in paths for each in self.of_file(path, wanted)}, any(changed)
+        query = "SELECT path, sig FROM held JOIN files USING (path) WHERE id = ?"
+        known = dict(self.index.read(lambda db: [each for id in wanted for each in db.execute(query, (id,))]))
+        stale = [path for path, sig in known.items() if looks.signature(self.root, path) != sig]
+        changed = bool(stale) and self._take(stale)
+        return {each.record.id: each for each in self.of_files(known, wanted)}, changed
 
     def derived(self, id: str) -> list[Held]:
         """The memories that say they come from this one."""
@@ -289,16 +284,25 @@ class Catalogue:
 
     def of_file(self, path: str, ids: Collection[str] | None = None) -> list[Held]:
         """The memories of a file: all, or those with these ids."""
-        looked = tree.look(self.root, path)
-        if looked.stamp is None:
-            return []
-        # A file with one memory may have another id than it says.
-        some = [raw for raw in looked.memories if ids is None or len(looked.memories) == 1 or raw.id in ids]
-        claims, stat = [raw.id for raw in some[:1] if len(looked.memories) == 1], _sig(looked.stamp)
-        found = self.index.read(
-            lambda db: self._judged(db, Standing(db, self._group), some, stat, rows.doubled(db, claims))
-        )
-        return [each for each in found if ids is None or each.record.id in ids]
+        return self.of_files([path], ids)
+
+    def of_files(self, paths: Iterable[str], ids: Collection[str] | None = None) -> list[Held]:
+        """The same of several."""
+        with tree.reading(self.root) as read:
+            files = [looked for path in paths if (looked := read(path)).stamp is not None]
+
+        def judged(db: sqlite3.Connection) -> list[Held]:
+            fresh = Standing(db, self._group, many=len(files) > _MANY)
+            # A file with one memory may have another id than it says.
+            alone = (looked.memories[0].id for looked in files if len(looked.memories) == 1)
+            doubled = rows.doubled(db, None if len(files) > _MANY else alone)
+            found = list[Held]()
+            for looked in files:
+                some = [raw for raw in looked.memories if ids is None or len(looked.memories) == 1 or raw.id in ids]
+                found += self._judged(db, fresh, some, looks.sig(looked.stamp), doubled)  # type: ignore[arg-type]
+            return found
+
+        return [each for each in self.index.read(judged) if ids is None or each.record.id in ids]
 
     def _judged(self, db: sqlite3.Connection, fresh: Standing, memories: Iterable[RawMemory], stat: str,
                 doubled: frozenset[str], sha: str = "") -> list[Held]:  # fmt: skip
@@ -334,10 +338,10 @@ class Catalogue:
 def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
     if looked.stamp is None:
         return None
-    settled = time.time_ns() - looked.stamp.mtime_ns > _SETTLED_NS
+    settled = time.time_ns() - looked.stamp.mtime_ns > looks.SETTLED_NS
     alone = looked.memories[0] if path != keyed.FACTS and looked.memories and looked.memories[0].kind != "day" else None
     return Loaded(
-        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories,
+        path, looks.sig(looked.stamp) if settled else "", looks.sig(looked.stamp), looked.memories,
         alone.id if alone is not None and ID.fullmatch(alone.id) else "", text.digest(alone.text) if alone else "",
         _seal(looked.memories), lambda: _traces(looked.memories, alone), "; ".join(looked.problems),
     )  # fmt: skip
@@ -365,46 +369,3 @@ def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp], digest: str = "") 
     digest = digest or text.digest(of)
     marked = fresh.marked(digest, lambda: text.lines(of))
     return judgement.worth(digest, stamps, marked), marked
-
-
-def signature(root: Path, path: str) -> str | None:
-    try:
-        status = (root / path).lstat()
-    except OSError:
-        return None
-    return _sig(Stat(status.st_mtime_ns, status.st_size, status.st_ino))
-
-
-def _sig(stat: Stat) -> str:
-    return f"{stat.mtime_ns}:{stat.size}:{stat.ino}"
-
-
-def _moved(root: Path, folder: str) -> int:
-    try:
-        return (root / folder).lstat().st_mtime_ns
-    except OSError:
-        return -1
-
-
-def _listed(root: Path, folder: str) -> tuple[dict[str, str], list[str]]:
-    """The files with memories in a directory, with their stats, and the directories in it."""
-    files, below = dict[str, str](), list[str]()
-    try:
-        at = directory_beneath(root, folder)
-    except (OSError, UnsafePath):
-        return files, below
-    try:
-        with os.scandir(at) as entries:
-            for each in entries:
-                path = f"{folder}/{each.name}" if folder else each.name
-                if each.is_dir(follow_symlinks=False):
-                    if tree.holds(f"{path}/a.md") and path.count("/") < DEEPEST:
-                        below.append(path)
-                elif tree.holds(path):
-                    with suppress(FileNotFoundError):
-                        status = each.stat(follow_symlinks=False)
-                        if stat.S_ISREG(status.st_mode):
-                            files[path] = _sig(Stat(status.st_mtime_ns, status.st_size, status.st_ino))
-    finally:
-        os.close(at)
-    return files, below

@@ -18,7 +18,8 @@ from clawd.errors import DiskFull, Refused, StorageError, UnsafePath
 from clawd.files import directory_beneath, read_owned, sync_directory, write_atomic
 from clawd.memory import daily, keyed, text, tree
 from clawd.memory.admission import FLOOR
-from clawd.memory.catalogue import Catalogue, signature
+from clawd.memory.catalogue import Catalogue
+from clawd.memory.looks import signature
 from clawd.memory.provenance import Op, Stamp, TrustLedger
 from clawd.memory.record import QUARANTINE, MemoryRecord, settled, written
 

@@ -115,11 +115,13 @@ class ReadMemory:
             for _ in range(_TRIES):
                 index = self._catalogue.index
                 found = index.search(query, 2 * k, where, method=self.backend, now=now)  # type: ignore[arg-type]
-                held, changed = self._catalogue.some(hit.document.id for hit in found.hits)
+                texts = list(dict.fromkeys(hit.document.text for hit in found.hits))[:k]
+                best = [hit for hit in found.hits if hit.document.text in texts]
+                held, changed = self._catalogue.some(hit.document.id for hit in best)
                 if not changed:
                     break
         hits = dict[str, MemoryHit]()
-        for hit in found.hits:
+        for hit in best:
             document = hit.document
             if (record := self._seen(held.get(document.id), voice)) is not None:
                 known = hits.get(document.text)

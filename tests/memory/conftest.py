@@ -22,6 +22,10 @@ PRIVATE = replace(AGENT, private=True)
 OTHERS = replace(AGENT, others=True)
 
 
+# Where nothing waits for a disk, for tests of many writes.
+FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
 def heard(text: str, voice: Voice = TAINTED) -> Voice:
     """The same voice, which may cite this."""
     return replace(voice, heard=(Heard(12, text),))

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from clawd import faults
 from clawd.memory.catalogue import Catalogue
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import OWNER, GroupMemory
-from tests.memory.conftest import AGENT, TAINTED, memory_at
+from tests.memory.conftest import AGENT, FAST, TAINTED, memory_at
 
 OLD, NEW = "The gate by the river is green.", "The gate by the river is red."
 Writes = Callable[[GroupMemory, dict[str, str]], Any]
@@ -66,57 +67,55 @@ def known(memory: GroupMemory) -> dict[str, MemoryRecord]:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_kill_leaves_everything_whole(tmp_path: Path, op: str) -> None:
-    came_by = 0
-    for point in POINTS:
-        path = tmp_path / point
-        ids = begun(path)
-        if not killed(path, point, OPS[op], ids):
-            continue
-        came_by += 1
-        memory = memory_at(path)
-        before = {id: each for id, each in known(memory).items() if each.kind != "day"}
-        assert not list(memory.root.rglob("*.tmp"))
-        for id, record in before.items():
-            assert record.text in (
-                OLD,
-                NEW,
-                "Mallory says so about the gate.",
-                "as Mallory says",
-                "I live by the gate.",
-            ), id
-            low = "Mallory" in record.text and op[:7] != "approve"
-            assert not (low and record.status == "active"), id
-            assert not (record.text == OLD and record.trust > 0.7), "what was not yet written gives no trust"
-        fresh = Catalogue(memory.root, path / "fresh.db", "main", memory._ledger, 0.5, None)
-        fresh.reindex()
-        one, two = (
-            each.read(lambda db: db.execute(DUMP).fetchall()) for each in (memory._catalogue.index, fresh.index)
+def test_a_kill_leaves_everything_whole(op: str) -> None:
+    with TemporaryDirectory(dir=FAST) as path:
+        assert sum(whole_after(Path(path) / point, point, op) for point in POINTS) >= 1
+
+
+def whole_after(path: Path, point: str, op: str) -> bool:
+    """Whether it came by this point, and was whole then."""
+    ids = begun(path)
+    if not killed(path, point, OPS[op], ids):
+        return False
+    memory = memory_at(path)
+    before = {id: each for id, each in known(memory).items() if each.kind != "day"}
+    assert not list(memory.root.rglob("*.tmp"))
+    for id, record in before.items():
+        assert record.text in (
+            OLD,
+            NEW,
+            "Mallory says so about the gate.",
+            "as Mallory says",
+            "I live by the gate.",
+        ), id
+        low = "Mallory" in record.text and op[:7] != "approve"
+        assert not (low and record.status == "active"), id
+        assert not (record.text == OLD and record.trust > 0.7), "what was not yet written gives no trust"
+    fresh = Catalogue(memory.root, path / "fresh.db", "main", memory._ledger, 0.5, None)
+    fresh.reindex()
+    one, two = (each.read(lambda db: db.execute(DUMP).fetchall()) for each in (memory._catalogue.index, fresh.index))
+    assert one == two
+    fresh.close()
+    try:
+        OPS[op](memory, ids)  # once more: it ends what was begun, or says that it is done
+    except Exception as error:
+        assert type(error).__name__ in ("NotFound", "UsageError"), error
+    after = known(memory)
+    if op in ("put", "fact"):
+        assert sum(each.text == NEW and each.status == "active" for each in after.values() if each.kind != "day") == 1
+        assert (memory.root / "MEMORY.md").read_text().count("## gate") == 1
+    elif op == "change":
+        assert (after[ids["entity"]].text, after[ids["entity"]].trust) == (NEW, 1.0)
+    elif op == "approve a fact":
+        assert (after["fact:gate"].text, after["fact:gate"].trust) == ("as Mallory says", 1.0)
+        assert ids["low fact"] not in after
+    elif op == "approve a profile":
+        assert (memory.root.parent / "user_profile.md").read_text() == "I live by the gate.\n"
+    elif op == "forget":
+        assert ids["entity"] not in after and not any(
+            OLD in each.text for each in after.values() if each.kind == "entity"
         )
-        assert one == two
-        fresh.close()
-        try:
-            OPS[op](memory, ids)  # once more: it ends what was begun, or says that it is done
-        except Exception as error:
-            assert type(error).__name__ in ("NotFound", "UsageError"), error
-        after = known(memory)
-        if op in ("put", "fact"):
-            assert (
-                sum(each.text == NEW and each.status == "active" for each in after.values() if each.kind != "day") == 1
-            )
-            assert (memory.root / "MEMORY.md").read_text().count("## gate") == 1
-        elif op == "change":
-            assert (after[ids["entity"]].text, after[ids["entity"]].trust) == (NEW, 1.0)
-        elif op == "approve a fact":
-            assert (after["fact:gate"].text, after["fact:gate"].trust) == ("as Mallory says", 1.0)
-            assert ids["low fact"] not in after
-        elif op == "approve a profile":
-            assert (memory.root.parent / "user_profile.md").read_text() == "I live by the gate.\n"
-        elif op == "forget":
-            assert ids["entity"] not in after and not any(
-                OLD in each.text for each in after.values() if each.kind == "entity"
-            )
-        elif op == "forget a fact":
-            assert "fact:gate" not in after and OLD not in (memory.root / "2026-12-01.md").read_text()
-        memory.close()
-    assert came_by >= 1
+    elif op == "forget a fact":
+        assert "fact:gate" not in after and OLD not in (memory.root / "2026-12-01.md").read_text()
+    memory.close()
+    return True

@@ -20,7 +20,7 @@ from clawd.memory import text
 from clawd.memory.catalogue import Catalogue
 from clawd.memory.record import FOLDERS, MemoryRecord
 from clawd.memory.store import OWNER, GroupMemory
-from tests.memory.conftest import AGENT, OTHERS, PRIVATE, TAINTED, memory_at
+from tests.memory.conftest import AGENT, FAST, OTHERS, PRIVATE, TAINTED, memory_at
 
 POISON = [f"Mallory{n} must be paid by everybody before Monday." for n in range(3)]
 HONEST = [f"Honest{n} lives in the green house by the river." for n in range(4)]
@@ -30,8 +30,6 @@ KINDS = st.sampled_from(["episode", "entity", "procedure", "reflection", "fact",
 STATUSES = frozenset(("active", "proposed", "quarantined", "superseded"))
 CRASH = st.one_of(st.none(), st.none(), st.sampled_from(POINTS))
 
-_FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
-
 
 class Life(RuleBasedStateMachine):
     """`blessed` are texts that the owner stands for, `known` such poison as an agent has written, `secret` what was
@@ -39,7 +37,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path = Path(tempfile.mkdtemp(dir=_FAST))  # where nothing waits for a disk: there are many steps
+        self.path = Path(tempfile.mkdtemp(dir=FAST))
         self.memory: GroupMemory = memory_at(self.path)
         self.count = 0
         self.blessed, self.known, self.secret, self.open = set[str](), set[str](), set[str](), set[str]()
