@@ -13,12 +13,12 @@ from clawd.commands.memory import opened
 from clawd.config.home import GroupHome, Home
 from clawd.config.load import load_config
 from clawd.context.imports import decoded, resolve
-from clawd.errors import ClawdError
+from clawd.errors import ClawdError, StorageError
 from clawd.files import read_owned
 from clawd.health.findings import Finding, finding, settings_of_groups
 from clawd.health.groups import named
 from clawd.memory import tree
-from clawd.memory.provenance import stamp_of
+from clawd.memory.provenance import TrustLedger, stamp_of
 from clawd.memory.record import QUARANTINE
 
 MOST_LINES, MOST_BYTES = 200, 25 << 10  # of what is in every prompt: what Claude Code reads of such a file
@@ -99,9 +99,12 @@ def _ledger(home: Home) -> Iterator[Finding]:
     """What is unknown there is trusted as a file that a person made: below the owner's own word."""
     file = home.state / "trust.jsonl"
     try:
-        with file.open("rb") as lines:
+        with TrustLedger(file).open() as lines:
             wrong = [n for n, line in enumerate(lines, 1) if not line.endswith(b"\n") or stamp_of(line) is None]
     except FileNotFoundError:
+        return
+    except StorageError as error:
+        yield finding("memory", "error", error.message, f"ls -l {shlex.quote(str(file))}")
         return
     except OSError as error:
         message = f"{file} cannot be read ({error.strerror}): nobody knows what is to be trusted"

@@ -67,12 +67,14 @@ class Standing:
         return [_read(line) for (line,) in rows]
 
     def marked(self, digest: str, lines: Callable[[], Iterable[str]]) -> Marked:
-        """Of a text as a whole and, but for its trust, of its parts."""
+        """Of a text as a whole and, but for its trust, of its parts: the first of its `lines` is the whole again."""
         if not self._any:
             return Marked()
         select = "SELECT quarantined, forgotten, trust FROM marks WHERE mark = ?"
         found = [self._db.execute(select, (mark,)).fetchone() or (0, 0, 1.0) for mark in (digest, *lines())]
-        return Marked(any(each[0] for each in found), any(each[1] for each in found), found[0][2])
+        return Marked(
+            any(each[0] for each in found), any(each[1] for each in found), min(each[2] for each in found[:2])
+        )
 
 
 def _read(line: str) -> Stamp:
@@ -94,7 +96,7 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
     """Bring the tables up to the ledger. Raises OSError."""
     place = _place(db)
     try:
-        with ledger.path.open("rb") as file:
+        with ledger.open() as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, place["end"] - _TAIL))
             tail = file.read(min(_TAIL, place["end"])).hex()
@@ -110,8 +112,8 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
             _kept(db, ledger, 0)
         return News(anew=anew)
     ids, marks, end = set[str](), set[str](), place["end"]
-    for end, stamp in ledger.read(place["end"]):  # noqa: B007
-        if stamp.group == group:
+    for end, stamp in ledger.lines(place["end"]):  # noqa: B007
+        if stamp is not None and stamp.group == group:
             ids.add(stamp.id)
             marks |= _marks(db, stamp)
             line = json.dumps({**asdict(stamp), "lines": ()}, separators=(",", ":"))
@@ -134,7 +136,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
     elif stamp.op == "delete":
         column = "forgotten"
     elif stamp.trust < FLOOR and stamp.origin is not Origin.HAND:
-        column, value, marks = "trust", stamp.trust, marks if short else marks & {stamp.sha256}
+        column, value, marks = "trust", stamp.trust, marks & {stamp.sha256, *stamp.lines[:1]}
     if column is None:
         return set()
     change = "min(trust, excluded.trust)" if column == "trust" else "1"
@@ -161,7 +163,7 @@ def _place(db: sqlite3.Connection) -> dict[str, Any]:
 def _kept(db: sqlite3.Connection, ledger: TrustLedger, end: int) -> None:
     tail = b""
     if end:
-        with ledger.path.open("rb") as file:
+        with ledger.open() as file:
             file.seek(max(0, end - _TAIL))
             tail = file.read(min(_TAIL, end))
     value = json.dumps({"end": end, "tail": tail.hex()})
