@@ -714,7 +714,7 @@ def test_what_is_not_built_yet_says_so_in_json(plain: Home) -> None:
         ("schedule run nobody", 5, "schedule list"),
         ("schedule history nobody", 5, "schedule list"),
         ("schedule add daily x --budget -1", 2, "--budget"),
-        ("memory read ep_0000000000", 5, "memory list"),
+        ("memory read ep_0000000000", 5, "there is no"),
         ("memory trust nothing.md", 5, "nothing.md"),
         ("memory write x --kind wish", 2, "episode"),
         ("memory update day:2026-12-01 x --group nobody", 5, "nobody"),
