@@ -97,7 +97,7 @@ def test_what_is_wrong_with_memory_is_named(home: Home, monkeypatch: pytest.Monk
     found = [each for each in doctor(home) if each["check"] == "memory"]
     for level, words, command in (
         ("warn", "wordllama is not installed", "pip install 'clawd[vector]'"),
-        ("warn", "quarantined text lies in episodes/moved.md", "clawd memory list --group main"),
+        ("warn", "quarantined text lies in episodes/moved.md", "clawd memory list --status quarantined --group main"),
         ("warn", "broken.md", "ls -la"),
         ("ok", "one memory waits for your word in group main", "clawd memory pending --group main"),
         ("warn", "1 lines that are no stamps", "sed -n"),

@@ -227,7 +227,7 @@ def quarantine(options: Namespace, home: Home) -> int:
 def trust(options: Namespace, home: Home) -> int:
     """A file that is named from here, or from the group's `memory/`."""
     path, own = Path(options.file).absolute(), home.group(options.group).memory
-    path = path if path.exists() or not own.is_dir() else own / options.file
+    path = path if path.exists() else own / options.file
     return _became(options, writing.call(home, "memory.trust", group=options.group, file=str(path)))
 
 

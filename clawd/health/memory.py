@@ -65,7 +65,7 @@ def _files(home: Home, group: str, folder: GroupHome) -> Iterator[Finding]:
         ]
         if moved:
             message = f"quarantined text lies in {named(moved)} of group {group}; it is not found there"
-            yield finding("memory", "warn", message, f"clawd memory list --group {group}")
+            yield finding("memory", "warn", message, f"clawd memory list --status quarantined --group {group}")
         if waits := len(memory.pending()):
             said = "one memory waits" if waits == 1 else f"{waits} memories wait"
             yield finding(

@@ -26,6 +26,10 @@ GROUP = "group, folder, sessions, bindings[], engine, backend, authority, taint"
 APPROVAL = "id, kind, state, person, channel, chat, made, expires, decided|null, result|null, what, group|null"
 SKILL = "name, scope, group|null, description, shadows, proposed, warnings[], errors[], path"
 SCHEDULE = "id, group, expr, tz, next|null, last|null, enabled, proposed, error|null"
+MEMORY = (
+    "id, kind, status, trust, origin, source, event_time, created, updated, taint, private, key|null, tags[],"
+    " derived_from[], supersedes|null, said{quote, inbound|null}|null, file|null, text"
+)
 FIRING = "id, due, fired|null, outcome, reason|null, turn|null"
 CONTRACT = {
     "status": "{version, pid, home, uptime_s, ready, groups, turns{queued, running, held}, sandboxes,"
@@ -78,6 +82,14 @@ CONTRACT = {
     "skills new": "{name, scope, group|null, path}",
     "skills add": "{name, scope, group|null, path, files, bytes, scripts[], kept|null, shadows, warnings[]}",
     "skills remove": "{name, scope, group|null, kept}",
+    "memory search": "{lanes[], hits[{id, kind, score, text, source, origin, trust, status, event_time, file|null}]}",
+    "memory list": f"[{{{MEMORY}}}]",
+    "memory why": "{id, source, origin, trust, status, lineage[], shown_in[{turn, at, session}],"
+    " history[{ts, op, trust, status, turn|null}], notes[]}",
+    "memory pending": f"[{{{MEMORY}, why}}]",
+    "memory write": f"{{group, {MEMORY}, why?, conflicts?|null}}",
+    "memory delete": "{group, id, also[], sessions, rows, left[]}",
+    "memory consolidate": "{group, changed, actions[]}",
 }
 MESSAGE_STATES = [
     "received",
@@ -100,10 +112,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """skills history N | skills revert N 1 | memory write | memory read 1
-memory search milk -k 3 --explain | memory list | memory update 1 | memory delete 1 | memory edit 1
-memory consolidate | memory reflect | memory reindex | memory pending | memory approve 1 | memory reject 1
-memory quarantine | memory trust F | memory why 1 | inject --session S --role user
+NOT_YET = """skills history N | skills revert N 1 | inject --session S --role user
 bridge mmkr convert T --agent-id A | bridge pythonclaw import H | bridge claude-code export
 bridge import nanoclaw H --dry-run | bridge accept S
 context decide --tokens 5 | context run --goal G --script F | context compact --session S
@@ -235,6 +244,10 @@ LOOKS = {
     "skills show": "skills show made --group play",
     "skills check": "skills check /nowhere",
     "skills pending": "skills pending",
+    "memory search": "memory search milk",
+    "memory list": "memory list",
+    "memory why": "memory why fact:milk",
+    "memory pending": "memory pending",
 }
 Done = subprocess.CompletedProcess[str]
 
@@ -257,6 +270,13 @@ class Life:
             "skills new": home.json("skills", "new", "made"),
             "skills add": home.json("skills", "add", str(home.root / "skills/made"), "--group", "play"),
             "skills remove": home.json("skills", "remove", "made"),
+        }
+        fact = ("memory", "write", "it is sour", "--kind", "fact", "--key")
+        self.memories = {
+            "memory write": home.json(*fact, "milk"),
+            "memory write, and wait": home.json("memory", "write", "I drink milk.", "--kind", "profile"),
+            "memory delete": home.json("memory", "delete", home.json(*fact, "gone")["id"]),
+            "memory consolidate": home.json("memory", "consolidate", "--dry-run"),
         }
         work = home.root / "groups/stuck/work"
         work.rmdir()
@@ -391,6 +411,19 @@ def test_skills_are_in_the_contracts_words(life: Life) -> None:
         ("group", False, False)
     ]
     assert printed(life.looks["alone"]["skills check"], code=1)["ok"] is False
+
+
+def test_memories_are_in_the_contracts_words(life: Life) -> None:
+    for name, value in life.memories.items():
+        check(value, shape(CONTRACT[name.partition(",")[0]]))
+    for way in ("running", "alone"):
+        found = printed(life.looks[way]["memory search"])
+        [hit] = [each for each in found["hits"] if each["id"] == "fact:milk"]
+        assert (hit["text"], hit["origin"], hit["trust"], hit["status"]) == ("it is sour", "owner", 1, "active")
+        assert found["lanes"] == ["lexical"] and moment(hit["event_time"]) and Path(hit["file"]).is_file()
+        [waits] = printed(life.looks[way]["memory pending"])
+        assert (waits["kind"], waits["status"], waits["text"]) == ("profile", "proposed", "I drink milk.")
+        assert [each["op"] for each in printed(life.looks[way]["memory why"])["history"]] == ["write"]
 
 
 def test_messages_tell_how_each_ended(life: Life) -> None:
@@ -630,7 +663,7 @@ def test_what_is_not_built_yet_says_so_and_exits_1(plain: Home, words: str) -> N
 
 
 def test_what_is_not_built_yet_says_so_in_json(plain: Home) -> None:
-    assert "not built yet" in printed(plain.cli("memory", "list", "--json"), code=1)["error"]
+    assert "not built yet" in printed(plain.cli("backup", "create", "--json"), code=1)["error"]
 
 
 @pytest.mark.parametrize(
@@ -681,6 +714,10 @@ def test_what_is_not_built_yet_says_so_in_json(plain: Home) -> None:
         ("schedule run nobody", 5, "schedule list"),
         ("schedule history nobody", 5, "schedule list"),
         ("schedule add daily x --budget -1", 2, "--budget"),
+        ("memory read ep_0000000000", 5, "there is no"),
+        ("memory trust nothing.md", 5, "nothing.md"),
+        ("memory write x --kind wish", 2, "episode"),
+        ("memory update day:2026-12-01 x --group nobody", 5, "nobody"),
         ("pair", 1, "clawd run"),
         ("pair --role king", 2, "member"),
         ("groups set main model.engin offline", 4, "engine"),
@@ -854,8 +891,8 @@ def test_every_table_is_taken_and_the_doctor_names_those_whose_room_is_not_built
         checked, found = plain.json("config", "check"), printed(plain.cli("doctor", "--json"))
     assert checked["ok"]
     warned = " ".join(row["message"] for row in found if row["level"] == "warn")
-    assert all(name in warned for name in ("memory", "profiles"))
-    assert "webhooks" not in warned
+    assert "profiles" in warned
+    assert all(name not in warned for name in ("webhooks", "memory"))
 
 
 def test_the_doctor_names_an_engine_that_is_not_there_where_one_is_wanted(plain: Home) -> None:
