@@ -50,6 +50,8 @@ def search(options: Namespace, home: Home) -> int:
     if not found["hits"]:
         say("nothing is found")
     say(f"searched by: {', '.join(found['lanes'])}" if found["lanes"] else "there is no word in that to search for")
+    if "vector: not installed" in found["lanes"]:
+        say("to search by meaning: pip install 'clawd[vector]'")
     return 0
 
 

@@ -195,7 +195,7 @@ class MemoryTalk:
 
     def _last(self, group: str, id: str) -> str:
         """What became of a memory last; "" where there was none."""
-        ops = [each.op for _, each in TrustLedger(self._trust).read() if (each.group, each.id) == (group, id)]
+        ops = [each.op for each in TrustLedger(self._trust).read() if (each.group, each.id) == (group, id)]
         return ops[-1] if ops else ""
 
     # ── who speaks ──

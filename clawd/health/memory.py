@@ -13,12 +13,12 @@ from clawd.commands.memory import opened
 from clawd.config.home import GroupHome, Home
 from clawd.config.load import load_config
 from clawd.context.imports import decoded, resolve
-from clawd.errors import ClawdError
+from clawd.errors import ClawdError, StorageError
 from clawd.files import read_owned
 from clawd.health.findings import Finding, finding, settings_of_groups
 from clawd.health.groups import named
 from clawd.memory import tree
-from clawd.memory.provenance import stamp_of
+from clawd.memory.provenance import TrustLedger, stamp_of
 from clawd.memory.record import QUARANTINE
 
 MOST_LINES, MOST_BYTES = 200, 25 << 10  # of what is in every prompt: what Claude Code reads of such a file
@@ -40,7 +40,8 @@ def _groups(home: Home) -> Iterator[Finding]:
     for group, settings in settings_of_groups(home, load_config(home, dict(os.environ))):
         folder, backend = home.group(group), settings.memory.backend
         if backend != "file" and (lacking := [name for name in _NEEDS if find_spec(name) is None]):
-            message = f"the memory of group {group} is searched by words alone: {', '.join(lacking)} is not installed"
+            words = f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not installed"
+            message = f"the memory of group {group} is searched by words alone: {words}"
             yield finding("memory", "warn", message, "pip install 'clawd[vector]'")
         yield from _zone(group, folder)
         if folder.memory.is_dir():
@@ -98,9 +99,12 @@ def _ledger(home: Home) -> Iterator[Finding]:
     """What is unknown there is trusted as a file that a person made: below the owner's own word."""
     file = home.state / "trust.jsonl"
     try:
-        with file.open("rb") as lines:
+        with TrustLedger(file).open() as lines:
             wrong = [n for n, line in enumerate(lines, 1) if not line.endswith(b"\n") or stamp_of(line) is None]
     except FileNotFoundError:
+        return
+    except StorageError as error:
+        yield finding("memory", "error", error.message, f"ls -l {shlex.quote(str(file))}")
         return
     except OSError as error:
         message = f"{file} cannot be read ({error.strerror}): nobody knows what is to be trusted"

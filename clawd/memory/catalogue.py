@@ -12,7 +12,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,15 +43,18 @@ class Catalogue:
     def __init__(self, root: Path, index: Path, group: str, ledger: TrustLedger, floor: float,
                  embedder: Embedder | None) -> None:  # fmt: skip
         self.root, self._group, self._ledger, self._floor = root, group, ledger, floor
-        self.index = Index(index, embedder, rows.TABLES)
+        self._building = False
+        self.index = Index(index, embedder, rows.TABLES, self._fill)
         self._directories: dict[str, int] = {}  # when each was changed last; 0 while that does not tell
 
     # ── looking ──
 
     def look(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these. Gives what was amiss."""
+        """Bring the index to what the files say: all of them, or these. Gives what is amiss with them."""
         built = self.index.read(rows.is_built)
-        notes = [f"rebuilt: {self.index.amiss}"] if self.index.amiss else []
+        notes: list[str] = []
+        if self.root.is_symlink() or (self.root.exists() and not self.root.is_dir()):
+            notes.append(f"{self.root} is a link, or no folder: nothing in it is read or kept")
         if not built:
             self._build()
         elif paths is None:
@@ -67,7 +70,7 @@ class Catalogue:
             return
         if moved := [folder for folder, seen in self._directories.items() if _moved(self.root, folder) != seen]:
             self._scan(moved)
-        elif self.is_stale(keyed.FACTS):
+        if self.is_stale(keyed.FACTS):
             self._take([keyed.FACTS])
         if self.index.read(lambda db: standing.is_behind(db, self._ledger)):
             self._take([])
@@ -122,7 +125,20 @@ class Catalogue:
     # ── bringing the tables up ──
 
     def _build(self) -> None:
-        """All of it from nothing. What is changed meanwhile is news to the next look."""
+        """All of it from nothing. Until it is whole, the next look begins again."""
+        self._building = True
+        try:
+            self._rebuild()
+        finally:
+            self._building = False
+
+    def _fill(self) -> None:
+        """It was made anew under our hands."""
+        if not self._building:
+            self._build()
+
+    def _rebuild(self) -> None:
+        """What is changed meanwhile is news to the next look."""
         directories = dict[str, int]()
         paths = sorted(self._walked([""], directories))
         with tree.reading(self.root) as read:
@@ -134,9 +150,13 @@ class Catalogue:
             standing.follow(db, self._ledger, self._group)
             rows.fill(db, found)
             fresh, doubled = Standing(db, self._group, many=True), rows.doubled(db)
-            held = [(each.path, one) for each in found for one in self._judged(db, fresh, each, doubled)]
+            held = [
+                (each.path, one)
+                for each in found
+                for one in self._judged(db, fresh, each.memories, each.stat, doubled, each.sha)
+            ]
             self.index.replace_in(db, rows.hold_all(db, held, self._floor))
-            db.execute("INSERT INTO kept VALUES ('built', '1')")
+            db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
 
         self.index.write(fill)
         self._directories = directories
@@ -175,7 +195,9 @@ class Catalogue:
         removed = set[str]()
         kept = set[str]()
         for path, loaded in affected.items():
-            for held in self._judged(db, fresh, loaded, doubled) if loaded is not None else ():
+            for held in (
+                self._judged(db, fresh, loaded.memories, loaded.stat, doubled, loaded.sha) if loaded is not None else ()
+            ):
                 kept.add(held.record.id)
                 changed, new = rows.hold(db, path, held, self._floor)
                 made += new
@@ -199,8 +221,8 @@ class Catalogue:
             if self.is_stale(path):
                 self._take([path])
                 path = self._path(id) or path
-            if (found := next((each for each in self.of_file(path) if each.record.id == id), None)) is not None:
-                return found
+            if found := self.of_file(path, {id}):
+                return found[0]
         return None
 
     def _path(self, id: str) -> str | None:
@@ -214,14 +236,15 @@ class Catalogue:
             lambda db: db.execute(f"SELECT id, path FROM held WHERE status IN ({marks})", sorted(statuses)).fetchall()
         )
         wanted = {id for id, _ in rows}
-        return [each for path in sorted({path for _, path in rows}) for each in self.of_file(path)
-                if each.record.id in wanted and not each.gone and each.record.status in statuses]  # fmt: skip
+        return [each for path in sorted({path for _, path in rows}) for each in self.of_file(path, wanted)
+                if not each.gone and each.record.status in statuses]  # fmt: skip
 
     def some(self, ids: Iterable[str]) -> tuple[dict[str, Held], bool]:
         """The memories of these ids, and whether a file turned out to say something else than was searched."""
-        paths = {path for id in ids if (path := self._path(id)) is not None}
+        wanted = set(ids)
+        paths = {path for id in wanted if (path := self._path(id)) is not None}
         changed = [self._take([path]) for path in paths if self.is_stale(path)]
-        return {each.record.id: each for path in paths for each in self.of_file(path)}, any(changed)
+        return {each.record.id: each for path in paths for each in self.of_file(path, wanted)}, any(changed)
 
     def derived(self, id: str) -> list[Held]:
         """The memories that say they come from this one."""
@@ -264,20 +287,27 @@ class Catalogue:
             each.text for path in paths for held in self.of_file(path) for each in held.raw.pieces if each.key == key
         ]
 
-    def of_file(self, path: str) -> list[Held]:
-        loaded = self.load(path)
-        if loaded is None:
+    def of_file(self, path: str, ids: Collection[str] | None = None) -> list[Held]:
+        """The memories of a file: all, or those with these ids."""
+        looked = tree.look(self.root, path)
+        if looked.stamp is None:
             return []
-        return self.index.read(
-            lambda db: self._judged(db, Standing(db, self._group), loaded, rows.doubled(db, [loaded.claim]))
+        # A file with one memory may have another id than it says.
+        some = [raw for raw in looked.memories if ids is None or len(looked.memories) == 1 or raw.id in ids]
+        claims, stat = [raw.id for raw in some[:1] if len(looked.memories) == 1], _sig(looked.stamp)
+        found = self.index.read(
+            lambda db: self._judged(db, Standing(db, self._group), some, stat, rows.doubled(db, claims))
         )
+        return [each for each in found if ids is None or each.record.id in ids]
 
-    def _judged(self, db: sqlite3.Connection, fresh: Standing, loaded: Loaded, doubled: frozenset[str]) -> list[Held]:
-        judged = (self._judge(db, fresh, raw, loaded, doubled) for raw in loaded.memories)
+    def _judged(self, db: sqlite3.Connection, fresh: Standing, memories: Iterable[RawMemory], stat: str,
+                doubled: frozenset[str], sha: str = "") -> list[Held]:  # fmt: skip
+        """`sha`: of the text of a file that is one memory, where it is known."""
+        judged = (self._judge(db, fresh, raw, stat, doubled, sha) for raw in memories)
         return [each for each in judged if each.entries or each.record.kind != "day"]
 
-    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, of: Loaded, doubled: frozenset[str]
-               ) -> Held:  # fmt: skip
+    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, stat: str, doubled: frozenset[str],
+               sha: str) -> Held:  # fmt: skip
         if raw.kind == "day":
             entries = []
             for piece in raw.pieces:
@@ -285,14 +315,14 @@ class Catalogue:
                 known, _ = _worth(fresh, piece.text, stamps)
                 if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
                     entries.append(entry)
-            return Held(judgement.of_day(raw, entries), raw, of.stat, entries)
+            return Held(judgement.of_day(raw, entries), raw, stat, entries)
         id = raw.id if raw.id not in doubled or rows.owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
         stamps = fresh.of(id)
-        known, marked = _worth(fresh, raw.text, stamps, of.sha)
+        known, marked = _worth(fresh, raw.text, stamps, sha)
         if raw.path == keyed.FACTS and raw.kind == "fact":
             known = judgement.of_typed_again(raw, known, stamps, marked)
-            return Held(judgement.of_fact(raw, known, stamps), raw, of.stat, gone=known.gone)
-        return Held(judgement.of_page(raw, id, known, stamps), raw, of.stat, gone=known.gone)
+            return Held(judgement.of_fact(raw, known, stamps), raw, stat, gone=known.gone)
+        return Held(judgement.of_page(raw, id, known, stamps), raw, stat, gone=known.gone)
 
     def close(self) -> None:
         self.index.close()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clawd.memory.catalogue import Catalogue
 
 _LINED = re.compile(r"<!-- (\S+) -->[ \t]*$")
+_DATED = re.compile(r"- [0-9]{4}-[0-9]{2}-[0-9]{2}: ")
 
 
 @dataclass(slots=True)
@@ -66,6 +67,14 @@ def planned(first: Sequence[MemoryRecord], kept: Catalogue, voice: Voice) -> Pla
         held_now = kept.one(changed.id)
         texts += lined(held_now.record.text, gone)[1] if held_now is not None else []
     return Plan(list(gone.values()), list(cut.values()), list(again.values()), list(dict.fromkeys(texts)))
+
+
+def line_of(summary: MemoryRecord, id: str) -> MemoryRecord | None:
+    """What a summary has of a memory whose place it took; of that file it is not the whole."""
+    for line in lined(summary.text, {id})[1]:
+        said = _DATED.sub("", line, count=1)
+        return replace(summary, id=id, text=said, derived_from=(), supersedes=None, tags=(), said=None, whole=False)
+    return None
 
 
 def lined(text: str, gone: Collection[str]) -> tuple[str | None, list[str]]:

@@ -36,7 +36,7 @@ class MemoryStore:
         if scope.kind == "group":
             folder = self._home.group(scope.name).memory
             files = sorted(folder / relative for relative, _ in walk_beneath(folder))
-            lines = sum(stamp.group == scope.name for _, stamp in self._trust.read())
+            lines = sum(stamp.group == scope.name for stamp in self._trust.read())
             return [*files, *self._index(scope.name), *([f"trust.jsonl: {lines} lines"] if lines else [])]
         return [
             f"{each.file}: {each.id}" if each.id.startswith(("fact:", "day:")) else memory.root / each.file
@@ -95,7 +95,7 @@ class MemoryStore:
         def theirs(stamp: Stamp) -> bool:
             return stamp.turn in of if scope.kind == "person" else stamp.source.startswith(f"{scope.name}:")
 
-        return {(stamp.group, stamp.id) for _, stamp in self._trust.read() if theirs(stamp)}
+        return {(each.group, each.id) for each in self._trust.read() if theirs(each)}
 
     def _turns(self, person: str) -> frozenset[int]:
         query = "SELECT DISTINCT turn FROM inbound WHERE sender = ? AND turn IS NOT NULL"

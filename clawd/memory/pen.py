@@ -8,7 +8,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,11 +100,11 @@ class Pen:
     def remove(self, records: Sequence[MemoryRecord], op: Op, turn: int | None = None) -> None:
         """Their lines, then their files; of facts their entries, also in the days' logs."""
         for record in records:
-            with told(self._root), self._catalogue.writing(record.file):
+            with told(self._root), self._catalogue.writing(*filter(None, [record.file])):
                 self.stamp(record, op, turn, known=True)
                 if record.file == keyed.FACTS:
                     self._facts.delete(record.key) if record.kind == "fact" else self._facts.clear_preamble()
-                else:
+                elif record.file:
                     (self._root / record.file).unlink(missing_ok=True)
                     sync_directory((self._root / record.file).parent)
                 faults.passing("remembering-removed")
@@ -140,6 +140,8 @@ class Pen:
 
     def _directory(self, path: str) -> None:
         """There, and no link."""
+        with suppress(FileNotFoundError):
+            os.close(directory_beneath(self._root.parent, self._root.name))
         folder = (self._root / path).parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(directory_beneath(self._root, path.rpartition("/")[0]))

@@ -12,9 +12,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, get_args
 
+from clawd.errors import StorageError, UnsafePath
+from clawd.files import open_beneath
 from clawd.memory.record import Status
 from clawd.trust import Origin
 
@@ -45,16 +48,28 @@ class Stamp:
 
 
 class TrustLedger:
-    """The file. Calls block."""
+    """The file. Calls block, and raise StorageError where it is a link, or no file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def open(self) -> BinaryIO:
+        """To be read. Raises OSError, FileNotFoundError among them."""
+        return os.fdopen(self._opened(os.O_RDONLY), "rb")
+
+    def _opened(self, flags: int) -> int:
+        try:
+            return open_beneath(self.path.parent, self.path.name, flags)
+        except UnsafePath:
+            raise StorageError(
+                f"{self.path} is a link, or no file: nobody knows what is to be trusted", hint="put the file back there"
+            ) from None
 
     def append(self, stamp: Stamp) -> None:
         """Durably and whole, or not at all. Raises OSError."""
         fields = {name: value for name, value in asdict(stamp).items() if value not in (None, (), "")}
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = self._opened(os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # groups write at the same time: none cuts off another's line
             end = os.fstat(descriptor).st_size
@@ -70,11 +85,14 @@ class TrustLedger:
         finally:
             os.close(descriptor)
 
-    def read(self, start: int = 0) -> Iterator[tuple[int, Stamp]]:
-        """The stamps from a byte on, each with where the next one begins. What is no stamp is left out. Raises
-        OSError."""
+    def read(self) -> Iterator[Stamp]:
+        """Every stamp. Raises OSError."""
+        return (stamp for _, stamp in self.lines() if stamp is not None)
+
+    def lines(self, start: int = 0) -> Iterator[tuple[int, Stamp | None]]:
+        """The lines from a byte on, each with where the next one begins; None for what is no stamp. Raises OSError."""
         try:
-            file = self.path.open("rb")
+            file = self.open()
         except FileNotFoundError:
             return
         with file:
@@ -83,8 +101,10 @@ class TrustLedger:
                 if not line.endswith(b"\n"):
                     return
                 start += len(line)
-                if (stamp := stamp_of(line)) is not None:
-                    yield start, stamp
+                yield start, stamp_of(line)
+
+
+_OPS, _STATUSES = get_args(Op), get_args(Status)
 
 
 def stamp_of(line: bytes) -> Stamp | None:
@@ -93,6 +113,11 @@ def stamp_of(line: bytes) -> Stamp | None:
         fields: Mapping[str, Any] = json.loads(line)
         known = {name: value for name, value in fields.items() if name in Stamp.__slots__}
         marks = {name: tuple(fields.get(name, ())) for name in ("lines", "spared")}
-        return Stamp(**{**known, "origin": Origin(fields["origin"]), **marks})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        stamp = Stamp(**{**known, "origin": Origin(fields["origin"]), **marks})
+        said = "".join((stamp.ts, stamp.group, stamp.id, stamp.sha256, stamp.quote or "", *stamp.lines, *stamp.spared))
+        said.encode(), stamp.source.encode("utf-8", "surrogatepass")
+        aware = datetime.fromisoformat(stamp.ts).tzinfo is not None and isinstance(stamp.private, bool)
+        sound = stamp.op in _OPS and stamp.status in _STATUSES and 0 <= stamp.trust <= 1 and 0 <= stamp.taint <= 1
+        return stamp if aware and sound else None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from clawd.clock import Clock
 from clawd.errors import NotFound, Refused, StorageError
-from clawd.memory import admission, judgement
+from clawd.memory import admission, forgetting, judgement
 from clawd.memory.catalogue import Catalogue
 from clawd.memory.protocol import MemoryHit, Voice
 from clawd.memory.provenance import TrustLedger
@@ -58,8 +58,8 @@ class ReadMemory:
     # ── looking ──
 
     def look(self, paths: Sequence[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives what was amiss, like
-        "rebuilt: it was missing", and sentences on files that cannot be read."""
+        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives
+        sentences on files that cannot be read."""
         with self._lock:
             found = self._catalogue.look(paths)
             return [*found, self._amiss] if self._amiss else found
@@ -73,12 +73,16 @@ class ReadMemory:
         """Raises NotFound, also for what this voice may not see; Refused for what only the owner may."""
         with self._lock:
             self._catalogue.freshen()
-            record = self._seen(self._catalogue.one(id), voice)
+            record = self._seen(self._catalogue.one(id), voice) or self._summarised(id, voice)
         if record is None:
             raise NotFound(f"there is no memory {id!a}", hint="clawd memory list")
         if record.status == "quarantined" and voice.origin is not Origin.OWNER:
             raise Refused(f"{id} is quarantined: only the owner reads or changes it")
         return record
+
+    def _summarised(self, id: str, voice: Voice) -> MemoryRecord | None:
+        summaries = (self._seen(each, voice) for each in self._catalogue.derived(id))
+        return next((line for each in summaries if each and (line := forgetting.line_of(each, id))), None)
 
     def every(
         self, voice: Voice = OWNER, *, kind: str | None = None, statuses: frozenset[str] = frozenset({"active"})
@@ -152,8 +156,9 @@ class ReadMemory:
             return None
         record = held.shared() if voice.others else held.record
         alone = record is not None and admission.shown(record, self.floor)[0] is not record.text
-        # Its key and tags are an agent's words, too.
-        return replace(record, key="", tags=()) if record and alone and voice.origin is not Origin.OWNER else record
+        if record is None or not alone or voice.origin is Origin.OWNER:
+            return record
+        return replace(record, kind=admission.QUOTED, key="", tags=())  # these are an agent's words, too
 
 
 @lru_cache(maxsize=1)

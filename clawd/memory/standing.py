@@ -96,7 +96,7 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
     """Bring the tables up to the ledger. Raises OSError."""
     place = _place(db)
     try:
-        with ledger.path.open("rb") as file:
+        with ledger.open() as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, place["end"] - _TAIL))
             tail = file.read(min(_TAIL, place["end"])).hex()
@@ -112,8 +112,8 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
             _kept(db, ledger, 0)
         return News(anew=anew)
     ids, marks, end = set[str](), set[str](), place["end"]
-    for end, stamp in ledger.read(place["end"]):  # noqa: B007
-        if stamp.group == group:
+    for end, stamp in ledger.lines(place["end"]):  # noqa: B007
+        if stamp is not None and stamp.group == group:
             ids.add(stamp.id)
             marks |= _marks(db, stamp)
             line = json.dumps({**asdict(stamp), "lines": ()}, separators=(",", ":"))
@@ -163,7 +163,7 @@ def _place(db: sqlite3.Connection) -> dict[str, Any]:
 def _kept(db: sqlite3.Connection, ledger: TrustLedger, end: int) -> None:
     tail = b""
     if end:
-        with ledger.path.open("rb") as file:
+        with ledger.open() as file:
             file.seek(max(0, end - _TAIL))
             tail = file.read(min(_TAIL, end))
     value = json.dumps({"end": end, "tail": tail.hex()})

@@ -55,10 +55,13 @@ CREATE VIRTUAL TABLE words0 USING fts5 (own, near, {_TOKENS});
 
 class IndexFile:
     """`embedder` names whose vectors are in it; "" where none are wanted: then any may be. Calls block, any thread
-    may make them; they raise StorageError and DiskFull."""
+    may make them; they raise StorageError and DiskFull. `fill` is called whenever it was made anew, before anything is
+    done with it."""
 
-    def __init__(self, path: Path, embedder: str = "", more: str = "") -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, embedder: str = "", more: str = "", fill: Callable[[], object] = lambda: None
+    ) -> None:
+        self.path, self._fill = path, fill
         self._tables = _TABLES + more
         self._schema = hashlib.sha256(self._tables.encode()).hexdigest()
         self.amiss = ""  # why it was made anew
@@ -66,6 +69,7 @@ class IndexFile:
         self._connection: sqlite3.Connection | None = None
         self._opened: os.stat_result | None = None
         self._writes = self._opens = 0
+        self._is_new = False
         self._lock = threading.RLock()
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -124,7 +128,7 @@ class IndexFile:
             try:
                 return work()
             except sqlite3.DatabaseError as error:
-                if _code(error) not in _DAMAGED:
+                if not _is_damage(error):
                     raise
                 self._open("it was damaged")
                 return work()
@@ -136,6 +140,9 @@ class IndexFile:
     def _usable(self) -> sqlite3.Connection:
         if self._connection is None or not self._is_there():
             self._open()
+        if self._is_new:
+            self._is_new = False
+            self._fill()
         assert self._connection is not None
         return self._connection
 
@@ -155,7 +162,7 @@ class IndexFile:
             fcntl.flock(lock, fcntl.LOCK_EX)
             why = damaged or self._reason()
             if why:
-                self.amiss = why
+                self.amiss, self._is_new = why, True
                 log.info("search index %s is made anew: %s", self.path, why)
                 for end in ("-wal", "-shm", ""):
                     Path(f"{self.path}{end}").unlink(missing_ok=True)
@@ -183,7 +190,7 @@ class IndexFile:
             with closing(self._connected()) as connection:
                 meta = self._meta(connection)
         except sqlite3.DatabaseError as error:
-            if _code(error) in _DAMAGED:
+            if _is_damage(error):
                 return "it was damaged"
             if "no such table" in str(error):
                 return "it was empty"
@@ -213,6 +220,10 @@ class IndexFile:
 
 def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return _code(error) in _DAMAGED or str(error).startswith("Could not decode")  # a text that is none
 
 
 def _told(error: sqlite3.Error, path: Path) -> StorageError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,12 +36,18 @@ WHERE vector IS NULL AND points.vouched >= 0 ORDER BY row DESC LIMIT ?"""
 
 class Index:
     """`path` is its file; without an `embedder` only words are searched. `tables` are the caller's own, as SQL: `read`
-    and `write` them, together with documents by `put_in` and `replace_in`."""
+    and `write` them, together with documents by `put_in` and `replace_in`. `fill` is called when it was made anew."""
 
-    def __init__(self, path: Path, embedder: Embedder | None = None, tables: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        embedder: Embedder | None = None,
+        tables: str = "",
+        fill: Callable[[], object] = lambda: None,
+    ) -> None:
         self.path = path
         self._embedder = embedder
-        self._file = IndexFile(path, embedder.name if embedder else "", tables)
+        self._file = IndexFile(path, embedder.name if embedder else "", tables, fill)
         self.read, self.write = self._file.read, self._file.write
         self._matrix: tuple[Any, Matrix] | None = None
         self._counted: tuple[int, int, dict[tuple[int, str], int]] = (-1000, 0, {})

@@ -117,7 +117,7 @@ _GONE = frozenset(("delete", "reject"))
 
 def proposed(trust: Path) -> set[str]:
     """Groups in which something waits, by the trust ledger. It blocks."""
-    latest = {(stamp.group, stamp.id): stamp for _, stamp in TrustLedger(trust).read()}
+    latest = {(stamp.group, stamp.id): stamp for stamp in TrustLedger(trust).read()}
     return {group for (group, _), stamp in latest.items() if stamp.status == "proposed" and stamp.op not in _GONE}
 
 

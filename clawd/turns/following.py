@@ -103,8 +103,8 @@ class Following:
         group, before = found.memory.group, found.told
         found.told = {each for each in before if not whole and not any(path in each for path in paths)} | {*wrong}
         for sentence in wrong:
-            log.info("memory of %s: %s", group, sentence)
-            if sentence not in before and not sentence.startswith("rebuilt"):
+            if sentence not in before:
+                log.info("memory of %s: %s", group, sentence)
                 self._tell(f"groups/{group}: {sentence}")
 
 

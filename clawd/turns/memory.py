@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from clawd import faults
-from clawd.clock import Clock, rfc3339
+from clawd.clock import Clock, moment_of, rfc3339
 from clawd.config.home import Home
 from clawd.config.schema import MemoryTable
 from clawd.context.memories import Recalled, query
@@ -205,7 +205,8 @@ def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
 def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
     row: Row = turns.get(tx, turn)
     _, others = turns.known(tx, row["grp"], row["session"])
-    heard: Sequence[Heard] = [Heard(*each) for each in inbound.typed_by_owner(tx, row, others)] if citing else ()
+    typed = inbound.typed_by_owner(tx, row, others) if citing else ()
+    heard = tuple(Heard(seq, text, moment_of(at), alone) for seq, text, at, alone in typed)
     return Voice(origin, Role(row["authority"]), row["taint"], f"{row['session']}#{turn}", turn,
                  private=chats.is_direct(tx, row), others=others, heard=heard)  # fmt: skip
 

@@ -89,7 +89,7 @@ def test_a_group_is_kept_aside_and_erased_with_all_that_is_known_of_it(home: Hom
     store.back_up(scope, tmp_path / "kept")
     copy = Home(tmp_path / "kept")
     assert left(copy, "a") == every("a") and all(
-        stamp.group == "a" for _, stamp in TrustLedger(copy.state / "trust.jsonl").read()
+        stamp.group == "a" for stamp in TrustLedger(copy.state / "trust.jsonl").read()
     )
     store.erase(scope)
     assert store.locate(scope) == [] and not home.group("a").memory.exists()
