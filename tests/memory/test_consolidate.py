@@ -304,7 +304,7 @@ def test_a_plan_is_carried_out_in_files_and_can_be_taken_back(memory: GroupMemor
     for change in (lambda: memory.change(line, "Other.", OWN), lambda: memory.quarantine(line)):
         with pytest.raises(UsageError, match="with an editor"):
             change()
-    assert before[line].text in memory.forget(line, OWN)
+    assert before[line].text in memory.forget(line, OWN).texts
     left = memory.get(summary.id)
     assert before[line].text not in left.text and left.derived_from == tuple(others)
     with pytest.raises(NotFound):
