@@ -22,15 +22,16 @@ from clawd.gateway.audit import since
 from clawd.ledger import recalled
 from clawd.ledger.db import peek
 from clawd.ledger.groups import GroupRow
-from clawd.memory import admission, text
+from clawd.memory import admission, consolidate, text
 from clawd.memory.protocol import Voice
 from clawd.memory.record import ID, PREFIXES, MemoryRecord
 from clawd.memory.store import OWNER, GroupMemory, Written
 from clawd.turns.memory import Memories
-from clawd.turns.tending import Tending, changed
+from clawd.turns.tending import Tending
 
 Shown = dict[str, Any]
 Params = dict[str, Any]
+_HIT = ("id", "kind", "score", "text", "source", "origin", "trust", "status", "event_time", "file")
 STATUSES = ("active", "proposed", "quarantined", "superseded")
 
 
@@ -63,22 +64,11 @@ def searched(
     hits, lanes = memory.find(
         query, OWNER, k=k, kinds=kinds, since=moment.timestamp() if moment else None, untrusted=untrusted
     )
-    rows = [
-        {
-            "id": hit.record.id,
-            "kind": hit.record.kind,
-            "score": round(hit.score, 4),
-            "text": hit.text,
-            "source": hit.record.source,
-            "origin": hit.record.origin.value,
-            "trust": hit.trust,
-            "status": hit.record.status,
-            "event_time": rfc3339(hit.record.event_time),
-            "file": _file(memory, hit.record),
-            **({"parts": {name: round(part, 4) for name, part in hit.parts.items()}} if explain else {}),
-        }
-        for hit in hits
-    ]
+    rows = []
+    for hit in hits:
+        row = {**shown(memory, hit.record), "score": round(hit.score, 4), "text": hit.text, "trust": hit.trust}
+        parts = {"parts": {name: round(part, 4) for name, part in hit.parts.items()}} if explain else {}
+        rows.append({name: row[name] for name in _HIT} | parts)
     return {"lanes": list(lanes), "hits": rows}
 
 
@@ -183,7 +173,11 @@ class MemoryOperations:
         would be done, and nothing is changed."""
         group, dry = await self._named(params), bool(params.get("dry_run"))
         steps = await self._tending.consolidate(group, dry_run=dry)
-        return {"group": group, "changed": 0 if dry else changed(steps), "actions": [step.shown() for step in steps]}
+        return {
+            "group": group,
+            "changed": 0 if dry else consolidate.changed(steps),
+            "actions": [step.shown() for step in steps],
+        }
 
     async def reflect(self, params: Params) -> Shown:
         """{group, reflections[{id, status, text, turn}]}: of one turn, or of those that nobody looked at yet. Raises

@@ -1,24 +1,23 @@
-"""The three backends of the protocol: they differ in how they search, and in nothing else."""
+"""The protocol of memory over a group's store. Its three backends differ in how that searches (`GroupMemory.backend`),
+and in nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from anyio import to_thread
 
 from clawd.clock import moment_of
 from clawd.errors import UsageError
 from clawd.memory import consolidate, reflect
-from clawd.memory.protocol import Memory, MemoryHit, Voice
+from clawd.memory.protocol import MemoryHit, Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory
 
 
-class FileMemory:
-    """Words alone."""
-
-    backend: ClassVar[str] = "file"
+class StoredMemory:
+    """The store, for one voice."""
 
     def __init__(self, of: GroupMemory, voice: Voice) -> None:
         self._of, self._voice = of, voice
@@ -57,7 +56,7 @@ class FileMemory:
     def _consolidate(self) -> int:
         of = self._of
         done = consolidate.apply(of, consolidate.plan(of.every(self._voice), of.now(), floor=of.floor))
-        return sum(len(step.ids) for step in done)
+        return consolidate.changed(done)
 
     async def reflect(self, context: Mapping[str, Any]) -> str | None:
         if (lesson := reflect.lesson(context)) is None:
@@ -68,24 +67,7 @@ class FileMemory:
         ).id
 
 
-class VectorMemory(FileMemory):
-    """Meaning alone."""
-
-    backend = "vector"
-
-
-class HybridMemory(FileMemory):
-    """Both."""
-
-    backend = "hybrid"
-
-
-BACKENDS: dict[str, type[FileMemory]] = {each.backend: each for each in (FileMemory, VectorMemory, HybridMemory)}
-
-
-def opened(of: GroupMemory, voice: Voice) -> Memory:
-    """The memory of a group as its config says, for a voice."""
-    return BACKENDS[of.backend](of, voice)
+BACKENDS = ("file", "vector", "hybrid")  # words alone, meaning alone, both
 
 
 def _instant(text: str | None) -> float | None:

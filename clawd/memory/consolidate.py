@@ -119,6 +119,11 @@ def done(store: GroupMemory, step: Step) -> bool:
     return store.settle(step.seen, step.ids, step.kept, moved=step.action == "summarise")
 
 
+def changed(steps: Iterable[Step]) -> int:
+    """How many memories gave way."""
+    return sum(len(step.ids) for step in steps if step.action != "conflict")
+
+
 # ── the steps of a plan ──
 
 

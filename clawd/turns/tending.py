@@ -325,11 +325,6 @@ class Tending:
             await self._ledger.do(partial(tending.taken, job=job["id"]))
 
 
-def changed(steps: Sequence[Step]) -> int:
-    """How many memories gave way."""
-    return sum(len(step.ids) for step in steps if step.action != "conflict")
-
-
 def _proposed(memory: GroupMemory, same: Same) -> Plan:
     pairs = [(each.old, each.new) for each in same.supersede]
     return consolidate.proposed(memory.every(), same.merge, pairs, memory.floor)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from clawd.clock import TurnedClock
 from clawd.errors import NotFound, UsageError
 from clawd.memory import consolidate
-from clawd.memory.backends import BACKENDS
+from clawd.memory.backends import BACKENDS, StoredMemory
 from clawd.memory.consolidate import apply, near, plan, proposed
 from clawd.memory.likeness import contradict, duplicate, shape
 from clawd.memory.protocol import Voice
@@ -355,12 +355,13 @@ def test_killed_at_any_point_the_next_run_ends_it(tmp_path: Path, fault: str) ->
 @pytest.mark.anyio
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 async def test_the_protocol_consolidates(memory: GroupMemory, backend: str) -> None:
+    memory.backend = backend
     fill(memory)
     memory.put(LONG + " please", "entity", {}, replace(AGENT, private=True), key="p1")
     memory.put(LONG + " please", "entity", {}, replace(AGENT, private=True), key="p2")
-    of = BACKENDS[backend](memory, replace(AGENT, others=True))
+    of = StoredMemory(memory, replace(AGENT, others=True))
     assert await of.consolidate() == 6  # nothing that is private
-    assert await BACKENDS[backend](memory, AGENT).consolidate() == 1
+    assert await StoredMemory(memory, AGENT).consolidate() == 1
     assert await of.consolidate() == 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clawd.errors import NotFound, Refused, UsageError
-from clawd.memory.backends import BACKENDS, opened
+from clawd.memory.backends import BACKENDS, StoredMemory
 from clawd.memory.protocol import Memory, Voice
 from clawd.memory.store import OWNER, GroupMemory
 from tests.memory.conftest import AGENT, MEMBER, OTHERS, PRIVATE, TAINTED, heard
@@ -25,7 +25,7 @@ def of(request: pytest.FixtureRequest, make: Callable[..., GroupMemory]) -> Call
 
     def open(voice: Voice = AGENT, group: str = "main") -> Memory:
         known.setdefault(group, make(group, backend=request.param))
-        return opened(known[group], voice)
+        return StoredMemory(known[group], voice)
 
     return open
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from clawd.clock import TurnedClock
 from clawd.log import HIDDEN, redactor
-from clawd.memory.backends import BACKENDS
+from clawd.memory.backends import BACKENDS, StoredMemory
 from clawd.memory.protocol import Voice
 from clawd.memory.reflect import LONGEST, bettered, corrects, failed, lesson
 from clawd.memory.store import GroupMemory
@@ -145,9 +145,10 @@ def memory(tmp_path: Path) -> Iterator[GroupMemory]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 async def test_the_protocol_reflects_at_the_trust_of_the_turn(memory: GroupMemory, backend: str) -> None:
+    memory.backend = backend
     context = {"goal": "Run the tests of the project", "steps": turn(bash("pytest", NOT_FOUND))}
-    clean = BACKENDS[backend](memory, Voice(Origin.AGENT, Role.OWNER, 1.0, "t#1", 1))
-    tainted = BACKENDS[backend](memory, Voice(Origin.AGENT, Role.OWNER, 0.2, "t#2", 2))
+    clean = StoredMemory(memory, Voice(Origin.AGENT, Role.OWNER, 1.0, "t#1", 1))
+    tainted = StoredMemory(memory, Voice(Origin.AGENT, Role.OWNER, 0.2, "t#2", 2))
     assert await clean.reflect({"goal": "x", "steps": []}) is None
     kept = await clean.reflect(context)
     assert kept is not None and await clean.reflect(context) == kept

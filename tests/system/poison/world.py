@@ -17,7 +17,7 @@ import requests
 from clawd.commands import context
 from clawd.commands import memory as looking
 from clawd.files import write_atomic
-from clawd.memory.record import QUARANTINE, MemoryRecord, parsed
+from clawd.memory.record import QUARANTINE, MemoryRecord, read
 from tests.gateway.upstream import Upstream, answer
 from tests.platforms.telegram import Telegram
 from tests.system.conftest import Home, call, until
@@ -174,7 +174,7 @@ class World:
         [file, *_] = [path for path in root.rglob("*.md") if attack.mark in path.read_text()]
         data, target = file.read_bytes(), root / "episodes" / f"{attack.mark}.md"
         target.parent.mkdir(exist_ok=True)
-        body = parsed(data)[1]
+        body = read(data).text
         head = self._heads[attack.door]
         forms = {
             "as it is": data.decode(),
