@@ -73,7 +73,7 @@ def open_beneath(root: Path | int, relative: str, flags: int = os.O_RDONLY, mode
     FileNotFoundError as usual.
     """
     *parents, name = parts_of(relative)
-    at = directory_beneath(root, "/".join(parents))
+    at = root if isinstance(root, int) and not parents else directory_beneath(root, "/".join(parents))
     try:
         # O_NONBLOCK: opening a FIFO that an agent left must not hang the daemon.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=at)
@@ -82,7 +82,8 @@ def open_beneath(root: Path | int, relative: str, flags: int = os.O_RDONLY, mode
             raise UnsafePath(f"{relative!r} is a link, or not a regular file") from error
         raise
     finally:
-        os.close(at)
+        if at != root:
+            os.close(at)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnsafePath(f"{relative!r} is not a regular file")

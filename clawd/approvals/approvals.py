@@ -212,7 +212,8 @@ class Approvals:
             return f"Say /{verdict} to me in private; here it does nothing.", None
         number = _NUMBER.fullmatch(said)
         if number is None:
-            return f"Say which: /{verdict} and the approval's number. `clawd approvals list` shows all of them.", None
+            which = f"Say which: /{verdict} and the approval's number, or a memory's id."
+            return f"{which} `clawd approvals list` shows the ones, /memory the others.", None
         row = approvals.numbered(tx, int(number[1]))
         return self._decide(tx, row, verdict, f"by {who}, /{verdict}", None if terminal else who)
 

@@ -50,7 +50,7 @@ def search(options: Namespace, home: Home) -> int:
         _print(_indented(hit["text"]))
     if not found["hits"]:
         say("nothing is found")
-    say(f"searched by: {', '.join(found['lanes'])}")
+    say(f"searched by: {', '.join(found['lanes'])}" if found["lanes"] else "there is no word in that to search for")
     return 0
 
 
@@ -232,7 +232,7 @@ def quarantine(options: Namespace, home: Home) -> int:
 def trust(options: Namespace, home: Home) -> int:
     """A file that is named from here, or from the group's `memory/`."""
     path, own = Path(options.file).absolute(), home.group(options.group).memory
-    path = path if path.exists() or not (own / options.file).exists() else own / options.file
+    path = path if path.exists() or not own.is_dir() else own / options.file
     return _became(options, writing.call(home, "memory.trust", group=options.group, file=str(path)))
 
 

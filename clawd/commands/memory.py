@@ -138,7 +138,7 @@ def why_it_waits(record: MemoryRecord, floor: float) -> str:
         return f"it would stand in the place of {record.supersedes}"
     voice = Voice(record.origin, taint=record.taint)
     waits = admission.admitted(record.kind, voice, cited=record.said is not None, floor=floor).why
-    return waits or f"it is trusted at {record.trust:g}, so it waits for the owner's yes"
+    return waits or f"it is trusted at {record.trust:g} only"
 
 
 def _file(memory: GroupMemory, record: MemoryRecord) -> str | None:

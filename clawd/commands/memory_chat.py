@@ -91,7 +91,12 @@ class MemoryTalk:
         group, hash = self._shown.get(id, (row["grp"], ""))
 
         def act(memory: GroupMemory) -> str:
-            record = memory.get(id)
+            try:
+                record = memory.get(id)
+            except NotFound:  # a profile's or a fact's proposal is gone when it is decided
+                if (last := self._last(group, id)) not in ("approve", "reject"):
+                    raise
+                return f"{id} was {'approved' if last == 'approve' else 'rejected'} already."
             if record.status == "active":
                 return f"{id} holds already."
             if record.status != "proposed":
@@ -181,15 +186,16 @@ class MemoryTalk:
         try:
             also, done = await self._operations.forget(self._group_of(row, id), id, self._voice(row))
         except NotFound:
-            if not await to_thread.run_sync(self._was_forgotten, self._group_of(row, id), id):
+            if await to_thread.run_sync(self._last, self._group_of(row, id), id) != "delete":
                 raise
             also, done = [], Redacted()
         went = [f"With it went what was made of it alone: {', '.join(also)}."] if also else []
         return " ".join([f"Forgotten: {id}.", *went, *(f"{each[:1].upper()}{each[1:]}." for each in done.left)])
 
-    def _was_forgotten(self, group: str, id: str) -> bool:
+    def _last(self, group: str, id: str) -> str:
+        """What became of a memory last; "" where there was none."""
         ops = [each.op for each in TrustLedger(self._trust).read() if (each.group, each.id) == (group, id)]
-        return ops[-1:] == ["delete"]
+        return ops[-1] if ops else ""
 
     # ── who speaks ──
 

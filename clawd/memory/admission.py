@@ -42,25 +42,30 @@ def admitted(
     trust = min([TRUST[voice.origin], voice.taint, most, *(each.trust for each in lineage)])
     # A quote proves that the owner said something, not that it is about a key, or what it would take the place of.
     shown = TRUST[Origin.OWNER] if cited and kind != "fact" else trust
-    weight = TRUST[Origin.OWNER] if cited and trust >= CLEAN else trust
+    weight = TRUST[Origin.OWNER] if cited and trust >= CLEAN and wholly_owners(voice) and taint >= 1 else trust
     owner = by_owner(voice)
     if kind == "profile":
-        return Admission(trust, taint, "proposed", "what is always in the prompt the owner says yes to")
+        return Admission(trust, taint, "proposed", "it would be in every prompt")
     if kind == "procedure" and not owner:
-        return Admission(trust, taint, "proposed", "a procedure waits for the owner's yes")
+        return Admission(trust, taint, "proposed", "it is a procedure, and not the owner's own")
     if kind == "reflection" and trust < CLEAN:
-        return Admission(trust, taint, "proposed", f"a lesson that is trusted at {trust:g} waits for the owner's yes")
+        return Admission(trust, taint, "proposed", f"it is a lesson, and trusted at {trust:g} only")
     if replaced is not None and weight < seen_trust(replaced):
         why = f"it contradicts {replaced.id}, which is trusted at {seen_trust(replaced):g}: the owner decides"
         return Admission(trust, taint, "active" if shown > trust else "proposed", why, replaces=False)
     if shown < floor:
-        return Admission(trust, taint, "proposed", f"it is trusted at {shown:g}, so it waits for the owner's yes")
+        return Admission(trust, taint, "proposed", f"it is trusted at {shown:g} only")
     return Admission(trust, taint, "active")
 
 
 def by_owner(voice: Voice) -> bool:
     """Whether it is the owner's own hand, not an agent's that acts for them."""
     return voice.origin is Origin.OWNER and voice.taint >= 1
+
+
+def wholly_owners(voice: Voice) -> bool:
+    """Whether it acts for the owner alone, and nothing from outside has reached it."""
+    return voice.authority is Role.OWNER and voice.taint >= 1
 
 
 def seen_trust(record: MemoryRecord) -> float:
@@ -80,7 +85,7 @@ def may_change(voice: Voice, record: MemoryRecord) -> str:
     """Why this voice may not change or forget a record; empty where it may. An owner's turn that nothing from outside
     has reached may; any other only what was written with no more than it has itself, and nothing that the owner is
     being asked about."""
-    if voice.authority is Role.OWNER and voice.taint >= 1:
+    if wholly_owners(voice):
         return ""
     if record.status != "active":
         return f"{record.id} is {record.status}: the owner decides about it"

@@ -7,6 +7,7 @@ file came to have its id. Any process may look; nothing here writes a memory.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import stat
@@ -18,16 +19,18 @@ from pathlib import Path
 from clawd.errors import UnsafePath
 from clawd.files import DEEPEST, directory_beneath
 from clawd.memory import judgement, keyed, rows, standing, text, tree
+from clawd.memory.admission import seen_trust
 from clawd.memory.judgement import Worth
 from clawd.memory.provenance import Stamp, TrustLedger
-from clawd.memory.record import ID
+from clawd.memory.record import ID, MemoryRecord
 from clawd.memory.rows import Held, Loaded
-from clawd.memory.standing import Marked, Standing
+from clawd.memory.standing import Marked, News, Standing
 from clawd.memory.tree import RawMemory
 from clawd.memory.tree import Stamp as Stat
 from clawd.search.document import Document
 from clawd.search.embedders import Embedder
 from clawd.search.index import Index
+from clawd.trust import Origin
 
 _SETTLED_NS = 50_000_000  # what was changed so lately may be changed again without its time telling
 _BATCH = 2000  # files that are held in memory at once
@@ -93,22 +96,27 @@ class Catalogue:
 
     def _scan(self, folders: Iterable[str] | None = None) -> None:
         """Compare the stats of all files, or of those in some directories."""
-        began, directories, found = time.time_ns(), dict(self._directories), dict[str, str]()
+        directories = {} if folders is None else dict(self._directories)
         todo = [""] if folders is None else list(folders)
-        if folders is None:
-            directories.clear()
-        for folder in todo:  # it grows
-            seen = _moved(self.root, folder)
-            directories[folder] = seen if began - seen > _SETTLED_NS else 0
-            files, below = _listed(self.root, folder)
-            found |= files
-            todo += [each for each in below if each not in directories]
+        found = self._walked(todo, directories)
         known = dict(self.index.read(lambda db: db.execute("SELECT path, sig FROM files").fetchall()))
         if folders is not None:
             there = set(todo)
             known = {path: sig for path, sig in known.items() if path.rpartition("/")[0] in there}
         self._take([path for path in {**known, **found} if known.get(path) != found.get(path)])
         self._directories = {folder: seen for folder, seen in directories.items() if seen != -1 or not folder}
+
+    def _walked(self, todo: list[str], directories: dict[str, int]) -> dict[str, str]:
+        """The files in these directories, with their stats. Those beneath that are not in `directories` are added to
+        them, and to `directories` when each was changed last."""
+        began, found = time.time_ns(), dict[str, str]()
+        for folder in todo:  # it grows
+            seen = _moved(self.root, folder)
+            directories[folder] = seen if began - seen > _SETTLED_NS else 0
+            files, below = _listed(self.root, folder)
+            found |= files
+            todo += [each for each in below if each not in directories]
+        return found
 
     def load(self, path: str) -> Loaded | None:
         """A file as it is now; None where there is none that may be read."""
@@ -117,7 +125,7 @@ class Catalogue:
     # ── bringing the tables up ──
 
     def _build(self) -> None:
-        """All of it from nothing. Until it is whole, the next look begins again."""
+        """All of it from nothing. What is changed meanwhile is news to the next look."""
         self._building = True
         try:
             self._rebuild()
@@ -130,38 +138,24 @@ class Catalogue:
             self._build()
 
     def _rebuild(self) -> None:
+        directories = dict[str, int]()
+        paths = sorted(self._walked([""], directories))
+        with tree.reading(self.root) as read:
+            found = [each for path in paths if (each := _loaded(path, read(path))) is not None]
 
-        def clear(db: sqlite3.Connection) -> None:
+        def fill(db: sqlite3.Connection) -> None:
             for table in ("files", "held", "traces", "kept", "trusted", "marks"):
                 db.execute(f"DELETE FROM {table}")
             standing.follow(db, self._ledger, self._group)
-
-        def fill(db: sqlite3.Connection) -> None:
-            for each in loaded.values():
-                rows.keep(db, each)
+            rows.fill(db, found)
             fresh, doubled = Standing(db, self._group, many=True), rows.doubled(db)
-            made: list[Document] = []
-            for (path,) in db.execute("SELECT path FROM files ORDER BY path").fetchall():
-                known = loaded.pop(path, None) or self.load(path)
-                for held in self._judged(db, fresh, known.memories, known.stat, doubled) if known else ():
-                    made += rows.hold(db, path, held, self._floor)[1]
-            self.index.replace_in(db, made)
-            db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
+            held = [(each.path, one) for each in found for one in self._judged(db, fresh, each, doubled)]
+            self.index.replace_in(db, rows.hold_all(db, held, self._floor))
+            db.execute("INSERT INTO kept VALUES ('built', '1')")
 
-        self.index.write(clear)
-        with tree.reading(self.root) as read:
-            found = (_loaded(path, read(path)) for path in sorted(self._walk()))
-            loaded = {each.path: each for each in found if each is not None}
         self.index.write(fill)
-        self._scan()
+        self._directories = directories
         self.index.embed()
-
-    def _walk(self) -> Iterator[str]:
-        folders = [""]
-        for folder in folders:
-            files, below = _listed(self.root, folder)
-            yield from files
-            folders += below
 
     def _take(self, paths: Sequence[str]) -> bool:
         """Read these files, which may be gone, and whatever the ledger and they say something new of; whether that
@@ -196,7 +190,7 @@ class Catalogue:
         removed = set[str]()
         kept = set[str]()
         for path, loaded in affected.items():
-            for held in self._judged(db, fresh, loaded.memories, loaded.stat, doubled) if loaded is not None else ():
+            for held in self._judged(db, fresh, loaded, doubled) if loaded is not None else ():
                 kept.add(held.record.id)
                 changed, new = rows.hold(db, path, held, self._floor)
                 made += new
@@ -252,10 +246,32 @@ class Catalogue:
             each for path in paths for each in self.of_file(path) if id in each.record.derived_from and not each.gone
         ]
 
+    def superseding(self, id: str) -> list[str]:
+        """The memories that hold and were written in the place of this one."""
+        paths = self.index.read(lambda db: rows.traced(db, rows.from_id(id)))
+        held = (each.record for path in paths for each in self.of_file(path) if not each.gone)
+        return [each.id for each in held if each.supersedes == id and each.status == "active"]
+
     def alike(self, digest: str) -> list[Held]:
         """The memories in files of their own that have this text."""
         rows = self.index.read(lambda db: db.execute("SELECT path FROM files WHERE sha = ?", (digest,)).fetchall())
         return [each for (path,) in rows for each in self.of_file(path) if not each.gone]
+
+    def better(self, record: MemoryRecord) -> tuple[str, ...]:
+        """The marks of a text that stand in what is trusted more: who copies that cannot make it doubted. A person's
+        file counts if it was there when this text came, for later it may be the copy."""
+        marks = {text.digest(record.text), *text.lines(record.text)}
+        paths = self.index.read(lambda db: rows.concerned(db, News(marks=frozenset(marks)), ()))
+        stamps = self.index.read(lambda db: Standing(db, self._group).of(record.id))
+        found = {mark for each in stamps for mark in each.spared}
+        for held in (each for path in sorted(paths) for each in self.of_file(path)):
+            other = held.record
+            if held.gone or other.status != "active" or other.id == record.id or seen_trust(other) <= record.trust:
+                continue
+            if other.origin is not Origin.HAND or not stamps:
+                texts = [each.text for each in held.entries] if other.kind == "day" else [other.text]
+                found |= marks & {mark for each in texts for mark in (text.digest(each), *text.lines(each))}
+        return tuple(sorted(found & marks))
 
     def logged(self, key: str) -> list[str]:
         """What the days' logs have of a key."""
@@ -266,23 +282,22 @@ class Catalogue:
 
     def of_file(self, path: str, ids: Collection[str] | None = None) -> list[Held]:
         """The memories of a file: all, or those with these ids."""
-        looked = tree.look(self.root, path)
-        if looked.stamp is None:
+        loaded = self.load(path)
+        if loaded is None:
             return []
-        # A file with one memory may have another id than it says.
-        some = [raw for raw in looked.memories if ids is None or len(looked.memories) == 1 or raw.id in ids]
-        claims, stat = [raw.id for raw in some[:1] if len(looked.memories) == 1], _sig(looked.stamp)
         found = self.index.read(
-            lambda db: self._judged(db, Standing(db, self._group), some, stat, rows.doubled(db, claims))
+            lambda db: self._judged(db, Standing(db, self._group), loaded, rows.doubled(db, [loaded.claim]), ids)
         )
         return [each for each in found if ids is None or each.record.id in ids]
 
-    def _judged(self, db: sqlite3.Connection, fresh: Standing, memories: Iterable[RawMemory], stat: str,
-                doubled: frozenset[str]) -> list[Held]:  # fmt: skip
-        judged = (self._judge(db, fresh, raw, stat, doubled) for raw in memories)
+    def _judged(self, db: sqlite3.Connection, fresh: Standing, loaded: Loaded, doubled: frozenset[str],
+                ids: Collection[str] | None = None) -> list[Held]:  # fmt: skip
+        """All, or those with these ids; a file with one memory may have another id than it says."""
+        some = [raw for raw in loaded.memories if ids is None or len(loaded.memories) == 1 or raw.id in ids]
+        judged = (self._judge(db, fresh, raw, loaded, doubled) for raw in some)
         return [each for each in judged if each.entries or each.record.kind != "day"]
 
-    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, stat: str, doubled: frozenset[str]
+    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, of: Loaded, doubled: frozenset[str]
                ) -> Held:  # fmt: skip
         if raw.kind == "day":
             entries = []
@@ -291,14 +306,14 @@ class Catalogue:
                 known, _ = _worth(fresh, piece.text, stamps)
                 if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
                     entries.append(entry)
-            return Held(judgement.of_day(raw, entries), raw, stat, entries)
+            return Held(judgement.of_day(raw, entries), raw, of.stat, entries)
         id = raw.id if raw.id not in doubled or rows.owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
         stamps = fresh.of(id)
-        known, marked = _worth(fresh, raw.text, stamps)
+        known, marked = _worth(fresh, raw.text, stamps, of.sha)
         if raw.path == keyed.FACTS and raw.kind == "fact":
             known = judgement.of_typed_again(raw, known, stamps, marked)
-            return Held(judgement.of_fact(raw, known, stamps), raw, stat, gone=known.gone)
-        return Held(judgement.of_page(raw, id, known, stamps), raw, stat, gone=known.gone)
+            return Held(judgement.of_fact(raw, known, stamps), raw, of.stat, gone=known.gone)
+        return Held(judgement.of_page(raw, id, known, stamps), raw, of.stat, gone=known.gone)
 
     def close(self) -> None:
         self.index.close()
@@ -311,29 +326,33 @@ def _loaded(path: str, looked: tree.Looked) -> Loaded | None:
     if looked.stamp is None:
         return None
     settled = time.time_ns() - looked.stamp.mtime_ns > _SETTLED_NS
-    traces = list[str]()
-    for raw in looked.memories:
-        if raw.kind == "day":
-            for piece in raw.pieces:
-                traces += [
-                    text.digest(piece.text),
-                    *text.lines(piece.text),
-                    *([rows.of_key(piece.key)] if piece.key else ()),
-                ]
-        else:
-            traces += [*text.lines(raw.text), *map(rows.from_id, raw.fields.get("derived_from", ()))]
-    alone = looked.memories[0] if len(looked.memories) == 1 and looked.memories[0].kind != "day" else None
-    claim = alone.id if alone is not None and ID.fullmatch(alone.id) else ""
-    if alone is None:
-        traces += [text.digest(raw.text) for raw in looked.memories if raw.kind != "day"]
+    alone = looked.memories[0] if path != keyed.FACTS and looked.memories and looked.memories[0].kind != "day" else None
     return Loaded(
-        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories, claim,
-        text.digest(alone.text) if alone else "", traces, "; ".join(looked.problems),
+        path, _sig(looked.stamp) if settled else "", _sig(looked.stamp), looked.memories,
+        alone.id if alone is not None and ID.fullmatch(alone.id) else "", text.digest(alone.text) if alone else "",
+        _seal(looked.memories), lambda: _traces(looked.memories), "; ".join(looked.problems),
     )  # fmt: skip
 
 
-def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp]) -> tuple[Worth, Marked]:
-    digest = text.digest(of)
+def _seal(memories: Iterable[RawMemory]) -> str:
+    said = "\0".join(
+        f"{raw.id} {raw.fields.get('derived_from', ())} {raw.fields.get('supersedes')} {raw.text}" for raw in memories
+    )
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _traces(memories: Iterable[RawMemory]) -> Iterator[str]:
+    for raw in memories:
+        for piece in raw.pieces:
+            yield from (text.digest(piece.text), *text.lines(piece.text), rows.of_key(piece.key))
+        if not raw.pieces:
+            yield from (text.digest(raw.text), *text.lines(raw.text))
+            yield from map(rows.from_id, raw.fields.get("derived_from", ()))
+            yield from map(rows.from_id, filter(None, [raw.fields.get("supersedes")]))
+
+
+def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp], digest: str = "") -> tuple[Worth, Marked]:
+    digest = digest or text.digest(of)
     marked = fresh.marked(digest, lambda: text.lines(of))
     return judgement.worth(digest, stamps, marked), marked
 

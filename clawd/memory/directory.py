@@ -152,9 +152,10 @@ class Directory:
     # ── what there is ──
 
     def _files(self) -> dict[str, list[MemoryRecord]]:
-        """The memories of each path; only facts share one. Of two at one path the newest is seen."""
+        """The memories of each path; only facts share one. Of two at one path the one that is trusted more is seen, or
+        the newer one."""
         found: dict[str, list[MemoryRecord]] = {}
-        for record in self._of.every():
+        for record in sorted(self._of.every(), key=lambda each: each.trust):
             if admission.seen_trust(record) < self._of.floor or (self._voice.others and record.private):
                 continue
             if record.kind == "fact":
@@ -202,7 +203,9 @@ class Directory:
         return self._of.put(content, kind, {"tags": tags, **more}, self._voice, key=f"{self._key} {at}")
 
     def _change(self, record: MemoryRecord, content: str) -> Written:
-        return self._of.change(record.id, content, self._voice, key=self._key)
+        return self._of.change(
+            record.id, content, self._voice, key=self._key, edited=self._of_record(record) is record.text
+        )
 
 
 def checked(path: str) -> str:

@@ -31,6 +31,8 @@ class Kept(Protocol):
 
     def derived(self, id: str) -> Sequence[_Held]: ...
 
+    def superseding(self, id: str) -> Sequence[str]: ...
+
     def one(self, id: str) -> _Held | None: ...
 
 
@@ -64,11 +66,14 @@ def planned(first: Sequence[MemoryRecord], kept: Kept, voice: Voice) -> Plan:
                 cut[derived.id] = replace(derived, text=lines, derived_from=sources), held.stat
     again = dict[str, tuple[MemoryRecord, str]]()
     for record in gone.values():
-        for id in record.derived_from:
+        for id in record.derived_from if record.status == "active" else ():  # else nothing gave way to it
             source = kept.one(id)
             if source is None or id in gone or source.record.status != "superseded":
                 continue
-            if all(each.record.id in gone or each.record.status != "active" for each in kept.derived(id)):
+            if admission.may_change(voice, source.record) or {*kept.superseding(id)} - {*gone}:
+                continue
+            merged = (each.record for each in kept.derived(id) if each.record.kind == source.record.kind)
+            if all(each.id in gone or each.status != "active" for each in merged):
                 again[id] = replace(source.record, status="active"), source.stat
     texts = [text for each in gone.values() for text in (each.text, each.said.quote if each.said else "") if text]
     for changed, _ in cut.values():

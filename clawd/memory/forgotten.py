@@ -81,6 +81,9 @@ def _pieces(text: str) -> Iterator[str]:
         yield from (part for word in words if len(word) > 40 for part in _WIDE.findall(word))
 
 
+_OWN = {"\b": r"(?:\\+b|\x08)", "\\": r"\\+"}
+
+
 @lru_cache(maxsize=256)
 def _pattern(piece: str) -> re.Pattern[str]:
     pattern = _GAP.join("".join(map(_any_form, word)) for word in piece.split())

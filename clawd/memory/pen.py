@@ -17,11 +17,13 @@ from clawd.clock import Clock, rfc3339
 from clawd.errors import DiskFull, Refused, StorageError, UnsafePath
 from clawd.files import directory_beneath, read_owned, sync_directory, write_atomic
 from clawd.memory import daily, keyed, text, tree
+from clawd.memory.admission import FLOOR
 from clawd.memory.catalogue import Catalogue, signature
 from clawd.memory.provenance import Op, Stamp, TrustLedger
 from clawd.memory.record import QUARANTINE, MemoryRecord, settled, written
 
 PROFILE = "user_profile.md"
+_MARKS = 2000  # parts of a text that are known again, the first
 
 
 class Changed(Exception):
@@ -38,10 +40,12 @@ class Pen:
 
     def stamp(self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False) -> None:
         """`known`: its text is to be known again wherever it lies, or to be known no more."""
+        doubted = op in ("reject", "quarantine") or (record.trust < FLOOR and op != "delete")
         stamp = Stamp(
             rfc3339(self._clock.now()), self._group, record.id, op, text.digest(record.text), record.origin,
             record.trust, record.taint, record.status, record.private, record.source, turn,
-            text.digest(record.said.quote) if record.said else None, text.lines(record.text) if known else (),
+            text.digest(record.said.quote) if record.said else None, text.lines(record.text)[:_MARKS] if known else (),
+            self._catalogue.better(record) if doubted else (),
         )  # fmt: skip
         with told(self._root):
             self._ledger.append(stamp)

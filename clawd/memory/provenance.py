@@ -26,7 +26,8 @@ Op = Literal["write", "update", "approve", "reject", "quarantine", "trust", "sup
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """One line. `sha256` is that of the text, normalised (`text.digest`), `quote` that of a citation, `lines` those of
-    its lines, of what is to be known again wherever it is moved: quarantined, rejected and forgotten text."""
+    its lines, of what is to be known again wherever it is moved: quarantined, rejected and forgotten text; `spared`
+    those of its marks that stood in what is trusted more, and say nothing of it."""
 
     ts: str
     group: str
@@ -42,6 +43,7 @@ class Stamp:
     turn: int | None = None
     quote: str | None = None
     lines: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
 
 
 class TrustLedger:
@@ -108,9 +110,10 @@ def stamp_of(line: bytes) -> Stamp | None:
     try:
         fields: Mapping[str, Any] = json.loads(line)
         known = {name: value for name, value in fields.items() if name in Stamp.__slots__}
-        stamp = Stamp(**{**known, "origin": Origin(fields["origin"]), "lines": tuple(fields.get("lines", ()))})
-        said = "".join((stamp.ts, stamp.group, stamp.id, stamp.sha256, stamp.quote or "", *stamp.lines))
-        said.encode(), stamp.source.encode("utf-8", "surrogatepass")
+        marks = {name: tuple(fields.get(name, ())) for name in ("lines", "spared")}
+        stamp = Stamp(**{**known, "origin": Origin(fields["origin"]), **marks})
+        said = (stamp.ts, stamp.group, stamp.id, stamp.sha256, stamp.quote or "", *stamp.lines, *stamp.spared)
+        "".join(said).encode(), stamp.source.encode("utf-8", "surrogatepass")
         aware = datetime.fromisoformat(stamp.ts).tzinfo is not None and isinstance(stamp.private, bool)
         sound = stamp.op in _OPS and stamp.status in _STATUSES and 0 <= stamp.trust <= 1 and 0 <= stamp.taint <= 1
         return stamp if aware and sound else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -144,8 +144,10 @@ def read(data: bytes, of: str = "the file") -> Page:
     if not whole.startswith(_FENCE):
         return Page({}, whole.strip(), problems=tuple(problems))
     end = whole.find(f"\n{_FENCE}\n", 3)
-    if whole.startswith(f"{_FENCE}\n") and end > 0 and (ours := _ours(whole[4:end])) is not None:
-        return Page(_normal(ours, of, problems), whole[end + 5 :].strip(), problems=tuple(problems))
+    if whole.startswith(f"{_FENCE}\n") and end > 0 and (simple := _simple(whole[4:end])) is not None:
+        fields, by_us = simple
+        text = whole[end + 5 :].strip()
+        return Page(_normal(fields, of, problems), text, "" if by_us else whole[4:end], tuple(problems))
     try:
         head, body = frontmatter.parted(whole, of)
         fields, notes = frontmatter.understood(head, of, MOST) if _COMMENT.sub("", head).strip() else ({}, [])
@@ -165,13 +167,27 @@ def _json(value: Any) -> str:
     return text
 
 
-def _ours(head: str) -> dict[str, Any] | None:
-    """The fields of a head that we wrote, a line each; None of any other."""
+# It needs no quotes in YAML, and is the same text.
+_BARE = re.compile(r"(?!(?:Null|NULL)$)\w[\w.+/-]*(?:[: ]\w[\w.+/-]*)*", re.ASCII)
+
+
+def _simple(head: str) -> tuple[dict[str, Any], bool] | None:
+    """The fields of a head that has ours alone, a line each, and whether we wrote it, all in JSON; a person writes bare
+    words. None of any other, which YAML reads."""
     lines = [line.partition(": ") for line in head.split("\n")]
     if not all(name in _HOW for name, _, _ in lines):
         return None
+    if '"' in head and (fields := _table(lines)) is not None:
+        return fields, True
+    if not all(value == "null" or value[:1] == '"' or _BARE.fullmatch(value) for _, _, value in lines):
+        return None
+    quoted = [(name, "", value if value[0] == '"' else f'"{value}"') for name, _, value in lines if value != "null"]
+    return (fields, False) if (fields := _table(quoted)) is not None else None
+
+
+def _table(lines: Sequence[tuple[str, str, str]]) -> dict[str, Any] | None:
     try:
-        fields = json.loads("{" + ",".join(f'"{name}":{value}' for name, _, value in lines) + "}")
+        fields = json.loads("{" + ",".join([f'"{name}":{value}' for name, _, value in lines]) + "}")
     except (ValueError, RecursionError):
         return None
     return fields if list(fields) == [name for name, _, _ in lines] else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from clawd.memory import documents, judgement, keyed, standing
@@ -20,7 +20,7 @@ TABLES = (
     standing.TABLES
     + """
 CREATE TABLE files (n INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, sig TEXT NOT NULL, claim TEXT NOT NULL,
-                    sha TEXT NOT NULL, problem TEXT NOT NULL);
+                    sha TEXT NOT NULL, seal TEXT NOT NULL, problem TEXT NOT NULL);
 CREATE INDEX files_claim ON files (claim) WHERE claim <> '';
 CREATE INDEX files_sha ON files (sha);
 CREATE INDEX files_problem ON files (problem) WHERE problem <> '';
@@ -36,7 +36,8 @@ CREATE INDEX traces_file ON traces (n);
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A file as it was read. `sig` is its `stat`, "" while that may not tell another change. `claim` is the id that it
-    says its one memory has, `sha` what that is known by, `traces` what else it can be found by."""
+    says its one memory has, `sha` what that is known by, `traces` what else it can be found by: they are the same where
+    `seal` is."""
 
     path: str
     sig: str
@@ -44,7 +45,8 @@ class Loaded:
     memories: Sequence[RawMemory]
     claim: str
     sha: str
-    traces: Sequence[str]
+    seal: str
+    traces: Callable[[], Iterable[str]]
     problem: str
 
 
@@ -81,24 +83,36 @@ def is_built(db: sqlite3.Connection) -> bool:
 def problems(db: sqlite3.Connection) -> list[str]:
     """What a person is to know of their files."""
     found = [problem for (problem,) in db.execute("SELECT problem FROM files WHERE problem <> '' ORDER BY path")]
-    moved = db.execute(
-        "SELECT path, id FROM held WHERE status = 'quarantined' AND path NOT LIKE 'quarantine/%' AND NOT EXISTS"
-        " (SELECT 1 FROM trusted t WHERE t.id = held.id AND json_extract(t.stamp, '$.op') = 'quarantine') ORDER BY path"
-    )  # not where the owner said so themselves
+    said = "SELECT 1 FROM trusted WHERE trusted.id = held.id AND json_extract(stamp, '$.op') = 'quarantine'"
+    moved = db.execute(  # not where the owner said so themselves
+        "SELECT DISTINCT path FROM held WHERE status IN ('quarantined', 'gone') AND path NOT LIKE 'quarantine/%'"
+        f" AND NOT EXISTS ({said}) ORDER BY path"
+    )
     return found + [
-        f"memory/{path} has text that is quarantined or was forgotten, and nobody finds it (clawd memory why {id})"
-        for path, id in moved
+        f"memory/{path} has text that is quarantined or was forgotten, and nobody finds it (clawd memory trust {path})"
+        for (path,) in moved
     ]
 
 
 def keep(db: sqlite3.Connection, loaded: Loaded) -> None:
+    row = db.execute("SELECT n, seal FROM files WHERE path = ?", (loaded.path,)).fetchone()
     (n,) = db.execute(
-        "INSERT INTO files (path, sig, claim, sha, problem) VALUES (?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE"
-        " SET sig = excluded.sig, claim = excluded.claim, sha = excluded.sha, problem = excluded.problem RETURNING n",
-        (loaded.path, loaded.sig, loaded.claim, loaded.sha, loaded.problem),
+        "INSERT INTO files (path, sig, claim, sha, seal, problem) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO"
+        " UPDATE SET sig = excluded.sig, claim = excluded.claim, sha = excluded.sha, seal = excluded.seal,"
+        " problem = excluded.problem RETURNING n",
+        (loaded.path, loaded.sig, loaded.claim, loaded.sha, loaded.seal, loaded.problem),
     ).fetchone()
-    db.execute("DELETE FROM traces WHERE n = ?", (n,))
-    db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", ((each, n) for each in loaded.traces))
+    if row is None or row[1] != loaded.seal:
+        db.execute("DELETE FROM traces WHERE n = ?", (n,))
+        db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", ((each, n) for each in loaded.traces()))
+
+
+def fill(db: sqlite3.Connection, loaded: Sequence[Loaded]) -> None:
+    """`keep` for all that there are."""
+    files = ((n, each.path, each.sig, each.claim, each.sha, each.seal, each.problem) for n, each in enumerate(loaded))
+    db.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", files)
+    traces = sorted((trace, n) for n, each in enumerate(loaded) for trace in each.traces())
+    db.executemany("INSERT OR IGNORE INTO traces VALUES (?, ?)", traces)
 
 
 def from_id(id: str) -> str:
@@ -160,9 +174,7 @@ def owner(db: sqlite3.Connection, fresh: Standing, id: str) -> str:
 
 def hold(db: sqlite3.Connection, path: str, held: Held, floor: float) -> tuple[bool, list[Document]]:
     """Whether it is another one than the index has, and its documents then."""
-    new = held.documents(floor)
-    seal = hashlib.sha256(repr(new).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    status = "gone" if held.gone else held.record.status
+    status, seal, new = _sealed(held, floor)
     row = db.execute("SELECT path, status, seal FROM held WHERE id = ?", (held.record.id,)).fetchone()
     if row == (path, status, seal):
         return False, []
@@ -172,3 +184,20 @@ def hold(db: sqlite3.Connection, path: str, held: Held, floor: float) -> tuple[b
         (held.record.id, path, status, seal),
     )
     return row is None or row[2] != seal, new if row is None or row[2] != seal else []
+
+
+def hold_all(db: sqlite3.Connection, held: Iterable[tuple[str, Held]], floor: float) -> list[Document]:
+    """`hold` for all that there are, by their paths: their documents."""
+    made, found = list[Document](), list[tuple[str, str, str, str]]()
+    for path, each in held:
+        status, seal, new = _sealed(each, floor)
+        found.append((each.record.id, path, status, seal))
+        made += new
+    db.executemany("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", sorted(found))
+    return made
+
+
+def _sealed(held: Held, floor: float) -> tuple[str, str, list[Document]]:
+    new = held.documents(floor)
+    seal = hashlib.sha256(repr(new).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return "gone" if held.gone else held.record.status, seal, new

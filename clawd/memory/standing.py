@@ -106,7 +106,8 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
         db.execute("DELETE FROM marks")
         place = {"end": 0, "tail": ""}
     if size == place["end"]:
-        _kept(db, ledger, place["end"])
+        if anew:
+            _kept(db, ledger, 0)
         return News(anew=anew)
     ids, marks, end = set[str](), set[str](), place["end"]
     for end, stamp in ledger.lines(place["end"]):  # noqa: B007
@@ -125,6 +126,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
     marks = {*stamp.lines} if short else {stamp.sha256, *stamp.lines}
     if lifts(stamp):
         return {mark for mark in marks if db.execute("DELETE FROM marks WHERE mark = ?", (mark,)).rowcount}
+    marks -= {*stamp.spared}
     column: str | None = None
     value: float = 1
     if stamp.op in ("reject", "quarantine") or stamp.status == "quarantined":
@@ -132,7 +134,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
     elif stamp.op == "delete":
         column = "forgotten"
     elif stamp.trust < FLOOR and stamp.origin is not Origin.HAND:
-        column, value, marks = "trust", stamp.trust, marks if short else {stamp.sha256}
+        column, value, marks = "trust", stamp.trust, marks if short else marks & {stamp.sha256}
     if column is None:
         return set()
     change = "min(trust, excluded.trust)" if column == "trust" else "1"
@@ -147,7 +149,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
 def lifts(stamp: Stamp) -> bool:
     """Whether the owner stands for this text, whatever was known of it."""
     own = stamp.op in ("write", "update") and stamp.origin is Origin.OWNER and stamp.taint >= 1
-    return stamp.op in ("approve", "trust") or (own and stamp.status == "active")
+    return stamp.op in ("approve", "trust") or (own and stamp.status in ("active", "proposed"))
 
 
 def _place(db: sqlite3.Connection) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class GroupMemory(ReadMemory):
         conflicts = None
         if record.supersedes and (held := self._catalogue.one(record.supersedes)) is not None:
             if verdict is None:
-                quoted = record.said is not None and record.trust < admission.CLEAN
+                quoted = record.said is not None and (record.trust < admission.CLEAN or record.taint < 1)
                 outranked = (record.trust if quoted else admission.seen_trust(record)) < admission.seen_trust(
                     held.record
                 )
@@ -152,15 +152,16 @@ class GroupMemory(ReadMemory):
             self._rewrite(replace(old, status="superseded"), "supersede", held.stat, turn)
 
     def change(
-        self, id: str, content: str, voice: Voice, *, key: str = "", said: Mapping[str, Any] | None = None
-    ) -> Written:
-        """Replace a memory's text: in place, or beside it as a proposal where the voice has less trust. Raises
-        UsageError, NotFound, Refused."""
+        self, id: str, content: str, voice: Voice, *, key: str = "", said: Mapping[str, Any] | None = None,
+        edited: bool = False,
+    ) -> Written:  # fmt: skip
+        """Replace a memory's text: in place, or beside it as a proposal where the voice has less trust; `edited` has
+        some of the old one in it. Raises UsageError, NotFound, Refused."""
         with self._lock:
             record = self.get(id, voice)
             if record.kind == "day" or id in _FREE or not record.whole:
                 raise UsageError(f"{record.file} is changed with an editor")
-            more = {"said": said} if said else {}
+            more: dict[str, Any] = {"said": said} if said else {}
             if id == f"fact:{record.key}":
                 return self.put(content, "fact", {"key": record.key, **more}, voice, key=key)
             own = admission.by_owner(voice)
@@ -168,9 +169,10 @@ class GroupMemory(ReadMemory):
                 raise Refused(f"{id} is {record.status}: the owner decides about it", hint=f"clawd memory approve {id}")
             about = {"key": record.key} if record.kind == "fact" else {}
             offer = offered(content, record.kind, {**about, **more}, voice)
-            verdict = self._verdict(offer, voice, (), record, False)
+            verdict = self._verdict(offer, voice, [record] if edited else (), record, False)
             if not (verdict.status == "active" and verdict.replaces) and not (own and record.status == "proposed"):
-                return self.put(content, record.kind, {"supersedes": id, **more}, voice, key=key and f"{id} {key}")
+                more |= {"supersedes": id, "derived_from": [id] if edited else []}
+                return self.put(content, record.kind, more, voice, key=key and f"{id} {key}")
             for _ in range(_TRIES):
                 held = self._catalogue.one(id)
                 if held is None:
@@ -245,8 +247,9 @@ class GroupMemory(ReadMemory):
             for each in plan.gone:
                 plan.texts += self._catalogue.logged(each.key) if each.kind == "fact" else []
             plan.texts = list(dict.fromkeys(plan.texts))
-            first(plan.texts)
-            self._pen.unlog(plan.gone)
+            if admission.wholly_owners(voice):  # else who writes what the owner said and deletes it had that deleted
+                first(plan.texts)
+                self._pen.unlog(plan.gone)
             for changed, stat in plan.cut:
                 with suppress(Changed):
                     self._pen.keep(changed, "update", voice.turn, seen=stat)
@@ -270,7 +273,7 @@ class GroupMemory(ReadMemory):
         with self._lock:
             self._catalogue.freshen()
             held = self._catalogue.one(id)
-            if held is None or held.gone:
+            if held is None:
                 raise NotFound(f"there is no memory {id!a}", hint="clawd memory pending")
             record, digest = held.record, text.digest(held.record.text)
             if record.kind == "day":

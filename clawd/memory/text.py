@@ -13,22 +13,31 @@ LONG = (
     24  # letters that a line or sentence must have to be known again by itself; one that is written wide counts twice
 )
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-_BLANK = dict.fromkeys([*map(ord, "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"), *range(0xFE00, 0xFE10)])
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozenset(map(chr, range(0xFE00, 0xFE10)))
 
-_CONTROLS = {each: None for each in range(128) if unicodedata.category(chr(each)) == "Cc" and not chr(each).isspace()}
+
+class _Shown(dict[int, str | None]):
+    """What each letter is for a comparison: a space, nothing, or itself."""
+
+    def __missing__(self, code: int) -> str | None:
+        letter = chr(code)
+        unseen = letter in _BLANK or unicodedata.category(letter) in _UNSEEN
+        self[code] = " " if letter.isspace() else None if unseen else letter
+        return self[code]
+
+
+_SHOWN = _Shown()
 
 
 def normal(text: str) -> str:
     """The text as it is compared: NFKC, case folded, without what does not show, one space between words."""
-    if text.isascii():
-        return " ".join(text.casefold().translate(_CONTROLS).split())
-    folded = _folded(text)
-    hidden = {ord(each) for each in set(folded) if not each.isspace() and unicodedata.category(each) in _UNSEEN}
-    return " ".join((folded.translate(dict.fromkeys(hidden)) if hidden else folded).split())
+    return " ".join(_folded(text).translate(_SHOWN).split())
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_BLANK)
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def digest(text: str) -> str:
@@ -39,8 +48,9 @@ def digest(text: str) -> str:
 # ── what is known again ──
 
 _END = re.compile(r"(?<=[。！？।؟۔])|(?<=[.!?])[\"')\]*_]*(?=\s)")
+_STOP = re.compile("[.!?。！？।؟۔]")
 _PARAGRAPH = re.compile(r"\n\s*\n")
-_NO_LETTER = re.compile(r"[\W_]")
+_NO_LETTER = re.compile(r"[\W_]+")
 _WIDE = re.compile(r"[\u2e80-\uffdc\U00020000-\U0003ffff]")
 
 
@@ -48,22 +58,23 @@ def lines(text: str) -> tuple[str, ...]:
     """The marks by which parts of a text are known without the others, if they are long enough: the whole, each line,
     and each sentence however it was wrapped. Only letters and digits count, so that neither list marks nor spaces make
     another text of it."""
-    folded = text.casefold() if text.isascii() else _folded(text)
-    silent = {ord(each): None for each in set(folded) if _NO_LETTER.match(each)}
-    marks = (_mark(piece.translate(silent)) for piece in _pieces(folded))
+    marks = (_mark(piece) for piece in _pieces(_folded(text)))
     return tuple(dict.fromkeys(mark for mark in marks if mark))
 
 
 def _pieces(text: str) -> Iterator[str]:
     yield text
-    if "\n" not in text.strip() and _END.search(text) is None:
+    if "\n" not in text.strip() and _STOP.search(text) is None:
         return
     yield from text.splitlines()
     for paragraph in {text, *_PARAGRAPH.split(text)}:
         yield from _END.split(paragraph)
 
 
-def _mark(letters: str) -> str | None:
+def _mark(piece: str) -> str | None:
+    if len(piece) < (LONG if piece.isascii() else LONG // 2):
+        return None
+    letters = _NO_LETTER.sub("", piece if piece.isascii() else piece.translate(_SHOWN))
     if len(letters) < LONG and len(letters) + len(_WIDE.findall(letters)) < LONG:
         return None
     return hashlib.sha256(letters.encode("utf-8", "surrogatepass")).hexdigest()[:16]

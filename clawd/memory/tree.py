@@ -153,8 +153,11 @@ def _looked(folder: int, name: str, path: str) -> Looked:
     at = open_beneath(folder, name)
     try:
         status, data = os.fstat(at), b""
-        while len(data) < LIMIT and (more := os.read(at, min(status.st_size + 1, LIMIT - len(data)))):
+        while len(data) < LIMIT:
+            more = os.read(at, want := min(status.st_size + 1, LIMIT - len(data)))
             data = data + more if data else more
+            if len(more) < want:
+                break
     finally:
         os.close(at)
     problems, whole = list[str](), status.st_size <= LIMIT

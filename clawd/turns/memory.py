@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import anyio
@@ -45,8 +46,12 @@ async def _nowhere(group: str, texts: list[str]) -> Redacted:
 
 @dataclass(slots=True)
 class _Open:
+    """`turn`: one thread at a time works with a memory, and whoever waits for it holds none: forgetting needs others
+    for what it takes out elsewhere."""
+
     memory: GroupMemory
     users: int = 0
+    turn: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
 
 
 class Memories:
@@ -86,7 +91,7 @@ class Memories:
             self._following.drop(each)
         try:
             await self._following.in_step(opened.memory)
-            return await to_thread.run_sync(self._work, opened.memory, work)
+            return await to_thread.run_sync(self._work, opened.memory, work, limiter=opened.turn)
         finally:
             opened.users -= 1
 
@@ -104,8 +109,9 @@ class Memories:
         return known
 
     def _work(self, memory: GroupMemory, work: Callable[[GroupMemory], T]) -> T:
-        while self._spare:
-            self._spare.pop().close()
+        with suppress(IndexError):  # other threads take of them, too
+            while True:
+                self._spare.pop().close()
         return work(memory)
 
     async def close(self) -> None:

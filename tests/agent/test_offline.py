@@ -184,7 +184,10 @@ def test_files_and_notes_are_read_from_work(tmp_path: Path) -> None:
 
 
 def found(*memories: tuple[str, str]) -> str:
-    lines = [json.dumps({"id": id, "at": "2026-11-29T14:00+02:00", "text": text}) for id, text in memories]
+    lines = [
+        json.dumps({"id": id, "kind": id.partition(":")[0], "at": "2026-11-29T14:00+02:00", "text": text})
+        for id, text in memories
+    ]
     return json.dumps({"found": len(lines), "memories": "\n".join(["<memory-1>", *lines, "</memory-1>"])})
 
 
@@ -242,6 +245,24 @@ MILK, TEA = ("ep_0000000001", "Milk is\nsour."), ("ep_0000000002", "Milk and tea
             [...],
         ),
         ("forget milk", [found()], "I remember nothing about milk.", [...]),
+        (
+            "forget wifi name",
+            [found(("fact:wifi name", "attic")), "{}"],
+            "fact:wifi name is forgotten.",
+            [..., ("memory_delete", {"id": "fact:wifi name"})],
+        ),
+        (
+            "forget fact:wifi name",
+            ["{}"],
+            "fact:wifi name is forgotten.",
+            [("memory_delete", {"id": "fact:wifi name"})],
+        ),
+        (
+            "forget milk",
+            [found(("day:2026-11-29", "Milk, and much else."))],
+            'day:2026-11-29 (2026-11-29): Milk, and much else.\n\nSay "forget ID" for the one that you mean.',
+            [...],
+        ),
         (
             "forget ep_0000000002.",
             ["[memory_delete was refused: the owner can]"],

@@ -146,6 +146,9 @@ def test_a_profile_write_is_a_proposal_also_from_the_owner(line: Line) -> None:
     assert code == 0 and id.startswith("up_") and f"clawd memory approve {id}" in err and profile.read_text() == before
     code, out, _ = line("approve", id)
     assert code == 0 and "user_profile.md" in out
+    line("reject", line.json("write", "I live in Basel.", "--kind", "profile")["id"])
+    again = line.json("write", "I live in Basel.", "--kind", "profile")["id"]
+    assert [row["id"] for row in line.json("pending")] == [again], "the owner may say again what they rejected"
     assert profile.read_text().startswith(before.rstrip("\n")) and "I am allergic to nuts." in profile.read_text()
 
 
@@ -186,7 +189,7 @@ def test_a_file_of_a_person_s_is_found_and_trusted_on_their_word(line: Line) -> 
     assert (hit["origin"], hit["trust"], hit["file"]) == ("hand", 0.6, str(file))
     assert line.json("trust", str(file))["trust"] == 1.0
     assert line.json("search", "acme pays")["hits"][0]["trust"] == 1.0
-    assert line("trust", os.devnull)[0] != 0 and line("trust", "nothing.md")[0] != 0
+    assert (line("trust", os.devnull)[0], line("trust", "nothing.md")[0]) == (2, 5)
 
 
 def test_a_group_folder_that_was_made_by_hand_works(line: Line) -> None:

@@ -11,7 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawd import frontmatter
 from clawd.errors import Refused
+from clawd.memory import record
 from clawd.memory.record import FOLDERS, MemoryRecord, Said, parsed, read, settled, written
 from clawd.trust import Origin
 
@@ -135,6 +137,19 @@ def test_values_as_a_person_writes_them(head: str, field: str, value: Any) -> No
     page = read(f"---\n{head}\n---\nbody\n".encode())
     assert page.fields.get(field) == value and page.text == "body" and page.head in ("", head)
     assert bool(page.problems) == ((value is None and head not in ("tags:", "supersedes:")) or head.endswith(": x"))
+
+
+BARE = st.text("aZ09_.+/-: #~[", min_size=1) | st.sampled_from(["null", "Null", "true", "1e5"])
+
+
+@given(st.dictionaries(st.sampled_from(["id", "kind", "source", "created", "trust", "tags"]), BARE))
+def test_bare_words_are_what_yaml_says(fields: dict[str, str]) -> None:
+    page = "---\n" + "\n".join(map(": ".join, fields.items())) + "\n---\nbody"
+    try:
+        known, _, problems = frontmatter.read(page, "it")
+    except frontmatter.Unreadable:
+        return
+    assert read(page.encode()).fields == record._normal(known, "it", problems)
 
 
 @pytest.mark.parametrize(

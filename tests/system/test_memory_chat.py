@@ -48,6 +48,7 @@ def test_what_is_said_is_kept_waits_is_approved_and_is_forgotten(
     assert "The garage is booked" in line.chat("/memory")
     [proposed] = line.json("memory", "pending")
     assert line.chat(f"/deny {proposed['id']}") == f"{proposed['id']} is rejected: its text is known, and stays out."
+    assert line.chat(f"/deny {proposed['id']}") == f"{proposed['id']} was rejected already."
     assert line.json("memory", "pending") == []
     assert "by owner, trusted at 1" in line.chat(f"/memory why {kept}")
     assert line.chat(f"/memory forget {kept}").startswith(f"Forgotten: {kept}. ")

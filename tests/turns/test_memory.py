@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from clawd.clock import TurnedClock
 from clawd.config.home import Home
@@ -25,7 +26,9 @@ from clawd.memory.record import MemoryRecord, Said
 from clawd.memory.store import GroupMemory
 from clawd.model import Incoming, Lease, Part
 from clawd.trust import Origin, Role, origin_of
+from clawd.turns.following import Following
 from clawd.turns.memory import MOST_OPEN, Memories, TurnMemory, lowers_to
+from clawd.turns.redaction import Redacted
 from tests.ledger.conftest import NOW, Desk
 from tests.turns.conftest import opened
 
@@ -246,6 +249,30 @@ async def test_a_correction_needs_as_much_trust_as_what_it_corrects(bench: Bench
     done = await memory.update(id, "Code: 14", {"quote": "Buy milk."}, "k")
     assert (done.id == id, done.conflicts) == (False, id), "a quote does not say what it is about"
     assert (await memory.read(id)).text == "Code: 13"
+
+
+async def test_who_waits_for_a_memory_holds_no_thread_that_forgetting_needs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def watched(following: Following, of: GroupMemory) -> None:
+        """Nothing was edited."""
+
+    monkeypatch.setattr(Following, "in_step", watched)
+    note = await bench.memories.do("main", lambda of: of.put("A note of mine.", "episode", {}, Voice()))
+    busy = anyio.Event()
+
+    async def elsewhere(group: str, texts: list[str]) -> Redacted:
+        busy.set()
+        await anyio.wait_all_tasks_blocked()
+        return await to_thread.run_sync(Redacted)
+
+    bench.memories.forgotten = elsewhere
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.memories.forget, "main", note.id, Voice())
+            await busy.wait()
+            for _ in range(50):
+                tasks.start_soon(bench.memories.do, "main", GroupMemory.pending)
 
 
 async def test_few_are_open_and_none_that_is_used_is_closed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

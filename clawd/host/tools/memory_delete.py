@@ -17,7 +17,8 @@ DESCRIPTION = "Forget a memory."
 DECLARED = ("id",)
 HELP = (
     "Its text leaves the memory, what was derived from it alone, and earlier conversations, for good: only on a"
-    " person's wish. To correct one use memory_update. What this turn is not trusted to forget, the owner can."
+    " person's wish. To correct one use memory_update. A turn that anything from outside has reached forgets its own"
+    " notes alone, and conversations keep them; the owner can forget all of it."
 )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _KEEP = re.compile(r"remember(?:\s+that|:)?\s+(\S.*)", re.IGNORECASE | re.DOTALL)
 _FIND = re.compile(r"(?:recall|what do you (?:know|remember) about)\s+(\S.*)", re.IGNORECASE | re.DOTALL)
 _FORGET = re.compile(r"forget(?:\s+that|:)?\s+(\S.*)", re.IGNORECASE | re.DOTALL)
-_ID = re.compile(r"[a-z]{2}_[0-9a-z]{10}|(?:fact|day|file):\S+")
+_ID = re.compile(r"[a-z]{2}_[0-9a-z]{10}|(?:fact|day|file):\S.*")
 MOST_CITED = 2000  # characters of a quote
 
 
@@ -60,8 +60,8 @@ def forget(turn: Turn, what: str) -> str:
         if isinstance(found, str):
             return found
         words = set(re.findall(r"\w+", id.casefold()))
-        fit = [each for each in found if words <= set(re.findall(r"\w+", each["text"].casefold()))]
-        if len(fit) != 1:
+        fit = [each for each in found if words <= set(re.findall(r"\w+", f"{each['id']} {each['text']}".casefold()))]
+        if len(fit) != 1 or fit[0]["kind"] == "day":  # a day's log is more than what was meant
             which = '\n\nSay "forget ID" for the one that you mean.'
             return "\n".join(map(line, fit or found)) + which if fit or found else f"I remember nothing about {id}."
         id = fit[0]["id"]
