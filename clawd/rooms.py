@@ -27,7 +27,6 @@ from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
 from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
-from clawd.commands.tending import TendingOperations
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders, runtime_directory
 from clawd.config.live import LiveConfig
@@ -285,7 +284,6 @@ class Rooms:
             self.roster, ledger, clock, codes, lambda live, waiting: self.reach.stopped(live, waiting)
         )
         self.schedules = ScheduleOperations(home, ledger, clock, self.operations.group, self.clockwork)
-        self.memory = MemoryOperations(self.memories, self.operations.group)
         self.digest = Digest(
             ledger,
             clock,
@@ -307,6 +305,7 @@ class Rooms:
             tell=partial(self.owner.tell, level=logging.INFO),
             jobs=self.jobs,
         )
+        self.memory = MemoryOperations(self.memories, self.tending, self.operations.group)
         self.reach = Reach(
             home,
             self.config,
@@ -317,7 +316,7 @@ class Rooms:
             self.speakers,
             self.approvals,
             self.schedules,
-            MemoryTalk(home, self.memories, self.memory, self.owner.name_of, self.channels.limits_of),
+            MemoryTalk(home, self.memories, self.owner.name_of, self.channels.limits_of),
         )
         self.speech = Speech(lambda: self.config.current)
         self.watcher = Watcher(self.owner.tell_soon)
@@ -400,7 +399,6 @@ class Rooms:
             **self.speakers.table(),
             **self.schedules.table(),
             **self.memory.table(),
-            **TendingOperations(self.tending, self.operations.group).table(),
             "channels.list": self.channels.list,
             **asked,
         }

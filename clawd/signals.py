@@ -6,10 +6,11 @@ Streaming text, typing and status live here alone, so nothing may depend on a si
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import anyio
 
@@ -90,3 +91,20 @@ class Signals:
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
+
+
+class Watches(Protocol):
+    """A watcher of files: it tells `hit` paths beneath a root that may have changed, "" for all of it, and that once it
+    has begun to."""
+
+    def watch(
+        self,
+        name: str,
+        root: Path,
+        hit: Callable[[frozenset[str]], None],
+        *,
+        deep: bool,
+        skip: Callable[[str], bool] = ...,
+    ) -> None: ...
+
+    def unwatch(self, name: str) -> None: ...

@@ -40,8 +40,7 @@ def search(options: Namespace, home: Home) -> int:
         explain=options.explain,
     )
     if options.json:
-        write_json(found)
-        return 0
+        return _json(found)
     for hit in found["hits"]:
         head = f"{hit['id']}  {hit['kind']}  {when_shortly(hit['event_time'])}  score {hit['score']:g}"
         _print(f"{head}  trust {hit['trust']:g}  {hit['source']}")
@@ -51,6 +50,8 @@ def search(options: Namespace, home: Home) -> int:
     if not found["hits"]:
         say("nothing is found")
     say(f"searched by: {', '.join(found['lanes'])}" if found["lanes"] else "there is no word in that to search for")
+    if "vector: not installed" in found["lanes"]:
+        say("to search by meaning: pip install 'clawd[vector]'")
     return 0
 
 
@@ -60,8 +61,7 @@ def listing(options: Namespace, home: Home) -> int:
     statuses = memory.STATUSES if options.status == "all" else [options.status]
     rows = memory.listed(_opened(options, home), options.kind, statuses)
     if options.json:
-        write_json(rows)
-        return 0
+        return _json(rows)
     short = [{**row, "text": _short(row), "event_time": when_shortly(row["event_time"])} for row in rows]
     give(short, False, _COLUMNS, "no memories yet: clawd memory write TEXT")
     return 0
@@ -73,8 +73,7 @@ def read(options: Namespace, home: Home) -> int:
     of = _opened(options, home)
     found = memory.shown(of, of.get(options.id))
     if options.json:
-        write_json(found)
-        return 0
+        return _json(found)
     give({key: value for key, value in found.items() if key != "text" and value not in (None, [])}, False)
     _print(f"\n{found['text']}")
     return 0
@@ -85,8 +84,7 @@ def pending(options: Namespace, home: Home) -> int:
 
     rows = memory.pending(_opened(options, home))
     if options.json:
-        write_json(rows)
-        return 0
+        return _json(rows)
     for row in rows:
         _print_whole(row)
         _print("")
@@ -130,8 +128,7 @@ def update(options: Namespace, home: Home) -> int:
 
 def _wrote(options: Namespace, made: dict[str, Any]) -> int:
     if options.json:
-        write_json(made)
-        return 0
+        return _json(made)
     _print(f"{made['id']} is {made['status']}, and trusted at {made['trust']:g}")
     if made.get("why"):
         group = "" if options.group == "main" else f" --group {options.group}"
@@ -151,12 +148,11 @@ def delete(options: Namespace, home: Home) -> int:
         _confirm(f"Forget {options.id}? It leaves the files, the search and the conversations.")
     gone = writing.call(home, "memory.delete", group=options.group, id=options.id)
     if options.json:
-        write_json(gone)
-    else:
-        also = f"; what was made of it alone went with it: {', '.join(gone['also'])}" if gone["also"] else ""
-        _print(f"{gone['id']} is forgotten{also}")
-        for sentence in gone["left"]:
-            say(sentence)
+        return _json(gone)
+    also = f"; what was made of it alone went with it: {', '.join(gone['also'])}" if gone["also"] else ""
+    _print(f"{gone['id']} is forgotten{also}")
+    for sentence in gone["left"]:
+        say(sentence)
     return 0
 
 
@@ -177,10 +173,9 @@ def edit(options: Namespace, home: Home) -> int:
             say(sentence)
     now = memory.shown(of, of.get(options.id))
     if options.json:
-        write_json(now)
-    else:
-        changed = "it is as it was" if now["text"] == record.text else "the edit is taken"
-        _print(f"{now['id']}: {changed}; it keeps its trust, {now['trust']:g}, and is {now['status']}")
+        return _json(now)
+    changed = "it is as it was" if now["text"] == record.text else "the edit is taken"
+    _print(f"{now['id']}: {changed}; it keeps its trust, {now['trust']:g}, and is {now['status']}")
     return 0
 
 
@@ -238,8 +233,8 @@ def trust(options: Namespace, home: Home) -> int:
 
 def _became(options: Namespace, made: dict[str, Any]) -> int:
     if options.json:
-        write_json(made)
-    elif made.get("kind") == "profile" and made["status"] == "active":
+        return _json(made)
+    if made.get("kind") == "profile" and made["status"] == "active":
         _print(f"{made['id']} is approved: it stands in user_profile.md now")
     else:
         trusted = f", and trusted at {made['trust']:g}" if made["status"] == "active" else ""
@@ -250,8 +245,7 @@ def _became(options: Namespace, made: dict[str, Any]) -> int:
 def consolidate(options: Namespace, home: Home) -> int:
     done = writing.call(home, "memory.consolidate", group=options.group, dry_run=options.dry_run)
     if options.json:
-        write_json(done)
-        return 0
+        return _json(done)
     for each in done["actions"]:
         into = f" → {each['into']}" if each["into"] else ""
         _print(f"{each['action']}  {', '.join(each['ids'])}{into}  ({each['why']})")
@@ -265,8 +259,7 @@ def consolidate(options: Namespace, home: Home) -> int:
 def reflect(options: Namespace, home: Home) -> int:
     found = writing.call(home, "memory.reflect", group=options.group, turn=options.turn)
     if options.json:
-        write_json(found)
-        return 0
+        return _json(found)
     for each in found["reflections"]:
         _print(f"{each['id']}  of turn {each['turn']}, {each['status']}")
         _print(_indented(each["text"]))
@@ -291,6 +284,11 @@ def _opened(options: Namespace, home: Home, backend: str | None = None) -> Group
 
 
 # ── words ──
+
+
+def _json(value: Any) -> int:
+    write_json(value)
+    return 0
 
 
 def _text(said: str | None) -> str:

@@ -27,12 +27,11 @@ from clawd.memory.protocol import Voice
 from clawd.memory.record import ID, PREFIXES, MemoryRecord
 from clawd.memory.store import OWNER, GroupMemory, Written
 from clawd.turns.memory import Memories
-from clawd.turns.redaction import Redacted
+from clawd.turns.tending import Tending, changed
 
 Shown = dict[str, Any]
 Params = dict[str, Any]
 STATUSES = ("active", "proposed", "quarantined", "superseded")
-EVERY = frozenset(STATUSES)
 
 
 def is_id(said: str) -> bool:
@@ -161,12 +160,12 @@ def _instant(said: str) -> str:
 class MemoryOperations:
     """`group` finds the group, makes it where it may, or raises NotFound."""
 
-    def __init__(self, memories: Memories, group: Callable[[str], Awaitable[GroupRow]]) -> None:
-        self._memories, self._group = memories, group
+    def __init__(self, memories: Memories, tending: Tending, group: Callable[[str], Awaitable[GroupRow]]) -> None:
+        self._memories, self._tending, self._group = memories, tending, group
 
     def table(self) -> dict[str, Callable[[Params], Awaitable[Shown]]]:
         done = {name: partial(self._do, operation) for name, operation in _DONE.items()}
-        return {**done, "memory.delete": self.delete}
+        return {**done, **{name: partial(operation, self) for name, operation in _OWN.items()}}
 
     async def _do(self, operation: Callable[[GroupMemory, Params], Shown], params: Params) -> Shown:
         group = await self._named(params)
@@ -176,21 +175,27 @@ class MemoryOperations:
         """{group, id, also[], sessions, rows, left[]}: what was derived from it alone goes with it, and their texts
         leave so many files and rows of conversations; `left` are sentences on what keeps them."""
         group, id = await self._named(params), _id(params)
-        also, done = await self.forget(group, id, OWNER)
+        also, done = await self._memories.forget(group, id, OWNER)
         return {"group": group, "id": id, "also": also, "sessions": done.sessions, "rows": done.rows, "left": done.left}
 
-    async def forget(self, group: str, id: str, voice: Voice) -> tuple[list[str], Redacted]:
-        """Gives what went with it, and what it left. Raises NotFound, Refused, StorageError."""
-        before = await self._memories.do(group, _ids)
-        done = await self._memories.forget(group, id, voice)
-        return sorted(before - await self._memories.do(group, _ids) - {id}), done
+    async def consolidate(self, params: Params) -> Shown:
+        """{group, changed, actions[{action: merge|supersede|summarise|conflict, ids, into, why}]}: with `dry_run` what
+        would be done, and nothing is changed."""
+        group, dry = await self._named(params), bool(params.get("dry_run"))
+        steps = await self._tending.consolidate(group, dry_run=dry)
+        return {"group": group, "changed": 0 if dry else changed(steps), "actions": [step.shown() for step in steps]}
+
+    async def reflect(self, params: Params) -> Shown:
+        """{group, reflections[{id, status, text, turn}]}: of one turn, or of those that nobody looked at yet. Raises
+        NotFound, UsageError."""
+        group, turn = await self._named(params), params.get("turn")
+        if turn is not None and not isinstance(turn, int):
+            raise UsageError("turn is the number of a turn")
+        found = await self._tending.reflect(group, turn)
+        return {"group": group, "reflections": [each.shown() for each in found]}
 
     async def _named(self, params: Params) -> str:
         return (await self._group(str(params.get("group") or "main"))).name
-
-
-def _ids(memory: GroupMemory) -> set[str]:
-    return {each.id for each in memory.every(statuses=EVERY)}
 
 
 def _wrote(memory: GroupMemory, params: Params) -> Shown:
@@ -220,25 +225,9 @@ def _written(memory: GroupMemory, written: Written) -> Shown:
     return {**shown(memory, record), **waits, "status": written.status}
 
 
-def _approved(memory: GroupMemory, params: Params) -> Shown:
-    return shown(memory, memory.approve(_id(params), sha256=params.get("sha256")))
-
-
 def _rejected(memory: GroupMemory, params: Params) -> Shown:
     memory.reject(_id(params))
     return {"id": params["id"], "status": "rejected"}
-
-
-def _quarantined(memory: GroupMemory, params: Params) -> Shown:
-    return shown(memory, memory.quarantine(_id(params)))
-
-
-def _trusted(memory: GroupMemory, params: Params) -> Shown:
-    return shown(memory, memory.trust(Path(str(params.get("file") or ""))))
-
-
-def _reindexed(memory: GroupMemory, params: Params) -> Shown:
-    return {"documents": memory.reindex()}
 
 
 def _id(params: Params) -> str:
@@ -251,10 +240,15 @@ def _id(params: Params) -> str:
 _DONE: dict[str, Callable[[GroupMemory, Params], Shown]] = {
     "memory.write": _wrote,
     "memory.update": _updated,
-    "memory.approve": _approved,
+    "memory.approve": lambda of, params: shown(of, of.approve(_id(params), sha256=params.get("sha256"))),
     "memory.reject": _rejected,
-    "memory.quarantine": _quarantined,
-    "memory.trust": _trusted,
-    "memory.reindex": _reindexed,
+    "memory.quarantine": lambda of, params: shown(of, of.quarantine(_id(params))),
+    "memory.trust": lambda of, params: shown(of, of.trust(Path(str(params.get("file") or "")))),
+    "memory.reindex": lambda of, params: {"documents": of.reindex()},
 }
-OPERATIONS = (*_DONE, "memory.delete")
+_OWN = {
+    "memory.delete": MemoryOperations.delete,
+    "memory.consolidate": MemoryOperations.consolidate,
+    "memory.reflect": MemoryOperations.reflect,
+}
+OPERATIONS = (*_DONE, *_OWN)

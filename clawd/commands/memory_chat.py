@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from clawd.approvals.words import quoted, visible
 from clawd.channel import ChannelLimits
-from clawd.commands.memory import MemoryOperations, is_id, why_it_waits
+from clawd.commands.memory import is_id, why_it_waits
 from clawd.config.home import Home, group_folders
 from clawd.errors import NotFound, UsageError
 from clawd.files import Blobs
@@ -44,11 +44,10 @@ class MemoryTalk:
         self,
         home: Home,
         memories: Memories,
-        operations: MemoryOperations,
         owner: Callable[[str, str], str | None],
         limits: Callable[[str], ChannelLimits],
     ) -> None:
-        self._home, self._memories, self._operations = home, memories, operations
+        self._home, self._memories = home, memories
         self._owner, self._limits, self._blobs = owner, limits, Blobs(home.blobs)
         self._trust = home.state / "trust.jsonl"
         self._shown: dict[str, tuple[str, str]] = {}  # of what waits: its group, and the hash of what was shown
@@ -164,9 +163,11 @@ class MemoryTalk:
         lines = []
         for hit in hits:
             said = hit.text if hit.trust >= admission.CLEAN else text.defanged(hit.text)
-            said = visible(" ".join(said.split()))
+            said = " ".join(said.split())
             said = said if len(said) <= _LINE else f"{said[: _LINE - 1]}…"
-            lines.append(f"{hit.record.id} ({hit.record.event_time:%Y-%m-%d}, trusted at {hit.trust:g}): {said}")
+            lines.append(
+                visible(f"{hit.record.id} ({hit.record.event_time:%Y-%m-%d}, trusted at {hit.trust:g}): {said}")
+            )
         amiss = [f"({each})" for each in lanes if ":" in each]
         return "\n".join([*(lines or ["Nothing is found."]), *amiss])
 
@@ -175,16 +176,16 @@ class MemoryTalk:
             raise UsageError(_PRIVATELY)
         found = await self._memories.do(self._group_of(row, id), lambda memory: memory.why(id))
         lineage = ", ".join(found["lineage"]) or "nothing else"
-        lines = [f"{id} is from {visible(found['source']) or 'a file'}, by {found['origin']}, trusted at"
+        lines = [f"{id} is from {found['source'] or 'a file'}, by {found['origin']}, trusted at"
                  f" {found['trust']:g}, made from {lineage}."]  # fmt: skip
         for each in found["history"]:
             turn = f", turn {each['turn']}" if each.get("turn") else ""
             lines.append(f"{each['ts']} {each['op']}: {each['status']}, {each['trust']:g}{turn}")
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
     async def _forget(self, row: Row, id: str) -> str:
         try:
-            also, done = await self._operations.forget(self._group_of(row, id), id, self._voice(row))
+            also, done = await self._memories.forget(self._group_of(row, id), id, self._voice(row))
         except NotFound:
             if await to_thread.run_sync(self._last, self._group_of(row, id), id) != "delete":
                 raise
@@ -225,8 +226,8 @@ def _entry(group: str, record: MemoryRecord, why: str) -> str:
     where = "" if group == "main" else f" of the group {group}"
     known = f"by {record.origin.value}, trusted at {record.trust:g}, {record.event_time:%Y-%m-%d %H:%M}"
     lines = [
-        f"{record.id}, {record.kind}{where}, from {visible(record.source) or 'a file'}, {known}",
-        f"It waits: {why}.",
+        visible(f"{record.id}, {record.kind}{where}, from {record.source or 'a file'}, {known}"),
+        visible(f"It waits: {why}."),
     ]
     if record.key:
         lines.append(f"Its key: {visible(record.key)}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
-from clawd.commands import memory, people, schedules, tending
+from clawd.commands import memory, people, schedules
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective
@@ -204,10 +204,9 @@ def offline(home: Home) -> dict[str, Operation]:
                 home, ledger, clock, lambda group: own.settings(group).memory,
                 forgotten=Redaction(home, ledger, clock).redact,
             )  # fmt: skip
-            kept = memory.MemoryOperations(memories, own.group)
-            tended = tending.TendingOperations(Tending(home, ledger, clock, memories), own.group)
+            kept = memory.MemoryOperations(memories, Tending(home, ledger, clock, memories), own.group)
             try:
-                rooms = (own, speakers, known, kept, tended)
+                rooms = (own, speakers, known, kept)
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()
@@ -222,7 +221,6 @@ def offline(home: Home) -> dict[str, Operation]:
             *people.OPERATIONS,
             *schedules.OPERATIONS,
             *memory.OPERATIONS,
-            *tending.OPERATIONS,
         )
     }
 

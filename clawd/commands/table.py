@@ -122,10 +122,8 @@ COMMANDS: dict[str, Command] = {
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
     "skills": Command("what the agent can use here", Role.MEMBER, lambda *_: Done(""), _skills),
     "pair": Command("pair another account of yours (the owner's)", Role.MEMBER, lambda *_: Done(""), _pair),
-    "approve": Command(
-        "say yes to what you were asked; /approve NUMBER, or a memory's ID", Role.OWNER, _approve, _approve_memory
-    ),
-    "deny": Command("say no to it; /deny NUMBER, or a memory's ID", Role.OWNER, _deny, _deny_memory),
+    "approve": Command("say yes to what you were asked; /approve NUMBER or ID", Role.OWNER, _approve, _approve_memory),
+    "deny": Command("say no to it; /deny NUMBER or ID", Role.OWNER, _deny, _deny_memory),
     "schedule": Command(
         "what is scheduled here; /schedule every weekday at 9: say good morning",
         Role.MEMBER,

@@ -16,6 +16,7 @@ from clawd.context.fence import fenced, json_line
 from clawd.context.parts import Part
 from clawd.memory.admission import CLEAN
 from clawd.memory.protocol import MemoryHit
+from clawd.memory.record import MemoryRecord
 from clawd.memory.text import defanged
 
 MOST_BYTES = 4096  # of the part
@@ -48,37 +49,39 @@ def fitting(hits: Iterable[MemoryHit]) -> list[MemoryHit]:
     """Those that are shown: lessons first, then the best, as many as fit."""
     room, kept = _LINES_BYTES, []
     for hit in sorted(hits, key=lambda hit: hit.record.kind != "reflection"):
-        size = len(json_line(line(hit, "UTC")).encode("utf-8", "replace")) + 1
+        size = len(json_line(_line(hit, "UTC")).encode("utf-8", "replace")) + 1
         if size <= room:
             room -= size
             kept.append(hit)
     return kept
 
 
-def line(hit: MemoryHit, zone: str) -> dict[str, Any]:
-    """A memory as a line of a fence. What may be shown of a citation alone is `said`; what nobody vouches for is shown
-    so that nothing in it can be followed."""
-    record, text = hit.record, hit.text if len(hit.text) <= LONGEST else f"{hit.text[: LONGEST - 2]} …"
-    quoted = record.said is not None and hit.text == record.said.quote
-    at = record.event_time.astimezone(ZoneInfo(zone)).isoformat(timespec="seconds")
-    fields = {
+def line(record: MemoryRecord, text: str, trust: float, zone: str, most: int = LONGEST) -> dict[str, Any]:
+    """A memory as a line of a fence: what is shown of it, and how far that is trusted. What may be shown of a citation
+    alone is `said`; what nobody vouches for is shown so that nothing in it can be followed."""
+    quoted = record.said is not None and text == record.said.quote
+    fields: dict[str, Any] = {
         "id": record.id,
         "kind": record.kind,
         "source": record.source or record.origin.value,
-        "trust": hit.trust,
-        "at": at,
+        "trust": trust,
+        "at": record.event_time.astimezone(ZoneInfo(zone)).isoformat(timespec="seconds"),
+        "said" if quoted else "text": text if len(text) <= most else f"{text[: most - 2]} …",
     }
-    fields["said" if quoted else "text"] = text
-    if hit.trust < CLEAN:
+    if trust < CLEAN:
         fields |= {name: defanged(value) for name, value in fields.items() if isinstance(value, str)}
         kind, colon, rest = record.id.partition(":")  # a key or a path, behind a word of ours
         fields["id"] = f"{kind}{colon}{defanged(rest)}"
     return fields
 
 
+def _line(hit: MemoryHit, zone: str) -> dict[str, Any]:
+    return line(hit.record, hit.text, hit.trust, zone)
+
+
 def part(hits: Iterable[MemoryHit], fence_name: str, more: int, zone: str = "UTC") -> Part | None:
     """The recalled memories in a fence of their own; None where there is nothing to say."""
-    shown = [line(hit, zone) for hit in fitting(hits)]
+    shown = [_line(hit, zone) for hit in fitting(hits)]
     said = [_LEAD, fenced(fence_name, shown)] if shown else []
     if more:
         said.append(

@@ -113,22 +113,22 @@ def insert(
 
 
 _TYPED = (
-    "SELECT seq, parts FROM inbound WHERE grp = ? AND role = 'owner' AND kind IN ('message', 'edit')"
-    " AND parts <> '[]' AND state NOT IN ('held', 'withdrawn', 'stale')"
+    "SELECT seq, parts, received, channel, direct FROM inbound WHERE grp = ? AND role = 'owner'"
+    " AND kind IN ('message', 'edit') AND parts <> '[]' AND state NOT IN ('held', 'withdrawn', 'stale')"
 )
 
 
-def typed_by_owner(tx: Transaction, turn: Row, alone: bool) -> list[tuple[int, str]]:
-    """(message, text) of what the owner typed to a turn, and of the newest that they typed in its group before: with
-    `alone` in its session only, for the others are private."""
+def typed_by_owner(tx: Transaction, turn: Row, alone: bool) -> list[tuple[int, str, str, bool]]:
+    """(message, text, when it was received, whether nobody read along) of what the owner typed to a turn, and of the
+    newest that they typed in its group before: with `alone` in its session only, for the others are private."""
     of_turn = "SELECT w.inbound FROM turn_wake tw JOIN wake w ON w.id = tw.wake WHERE tw.turn = ?"
     own = tx.all(f"{_TYPED} AND seq IN ({of_turn}) ORDER BY seq DESC", turn["grp"], turn["id"])
     where, more = (" AND session = ?", (turn["session"],)) if alone else ("", ())
     rows = own + tx.all(f"{_TYPED}{where} ORDER BY seq DESC LIMIT {MOST_TYPED}", turn["grp"], *more)
-    parts = [
-        (row["seq"], part) for row in {row["seq"]: row for row in rows}.values() for part in json.loads(row["parts"])
-    ]
-    return [(seq, part["text"]) for seq, part in parts if (part["kind"], part["origin"]) == ("typed", "owner")]
+    parts = [(row, part) for row in {row["seq"]: row for row in rows}.values() for part in json.loads(row["parts"])]
+    return [(row["seq"], part["text"], row["received"], row["channel"] == "terminal" or bool(row["direct"]))
+            for row, part in parts
+            if (part["kind"], part["origin"]) == ("typed", "owner")]  # fmt: skip
 
 
 def is_ours(tx: Transaction, incoming: Incoming) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from clawd.memory.protocol import Voice
 from clawd.memory.record import MemoryRecord, Status
@@ -11,6 +12,7 @@ from clawd.trust import TRUST, Origin, Role
 
 CLEAN = 0.7  # a whole lineage at this or above may act by itself
 FLOOR = 0.5
+QUOTED: Final = "episode"  # the kind of what the owner said, whatever a lesser turn made of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,7 @@ class FileMemory:
 
     def _consolidate(self) -> int:
         of = self._of
-        records = (each for each in of.every() if not (each.private and self._voice.others))
-        done = consolidate.apply(of, consolidate.plan(records, of.now(), floor=of.floor))
+        done = consolidate.apply(of, consolidate.plan(of.every(self._voice), of.now(), floor=of.floor))
         return sum(len(step.ids) for step in done)
 
     async def reflect(self, context: Mapping[str, Any]) -> str | None:

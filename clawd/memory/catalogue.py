@@ -52,9 +52,9 @@ class Catalogue:
     # ── looking ──
 
     def look(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these. Gives what was amiss."""
+        """Bring the index to what the files say: all of them, or these. Gives what is amiss with them."""
         built = self.index.read(rows.is_built)
-        notes = [f"rebuilt: {self.index.amiss}"] if self.index.amiss else []
+        notes: list[str] = []
         if self.root.is_symlink() or (self.root.exists() and not self.root.is_dir()):
             notes.append(f"{self.root} is a link, or no folder: nothing in it is read or kept")
         if not built:
@@ -132,7 +132,7 @@ class Catalogue:
     # ── bringing the tables up ──
 
     def _build(self) -> None:
-        """All of it from nothing. What is changed meanwhile is news to the next look."""
+        """All of it from nothing. Until it is whole, the next look begins again."""
         self._building = True
         try:
             self._rebuild()
@@ -145,6 +145,7 @@ class Catalogue:
             self._build()
 
     def _rebuild(self) -> None:
+        """What is changed meanwhile is news to the next look."""
         directories = dict[str, int]()
         paths = sorted(self._walked([""], directories))
         with tree.reading(self.root) as read:
@@ -156,9 +157,13 @@ class Catalogue:
             standing.follow(db, self._ledger, self._group)
             rows.fill(db, found)
             fresh, doubled = Standing(db, self._group, many=True), rows.doubled(db)
-            held = [(each.path, one) for each in found for one in self._judged(db, fresh, each, doubled)]
+            held = [
+                (each.path, one)
+                for each in found
+                for one in self._judged(db, fresh, each.memories, each.stat, doubled, each.sha)
+            ]
             self.index.replace_in(db, rows.hold_all(db, held, self._floor))
-            db.execute("INSERT INTO kept VALUES ('built', '1')")
+            db.execute("INSERT INTO kept VALUES ('built', '1') ON CONFLICT DO NOTHING")
 
         self.index.write(fill)
         self._directories = directories
@@ -197,7 +202,9 @@ class Catalogue:
         removed = set[str]()
         kept = set[str]()
         for path, loaded in affected.items():
-            for held in self._judged(db, fresh, loaded, doubled) if loaded is not None else ():
+            for held in (
+                self._judged(db, fresh, loaded.memories, loaded.stat, doubled, loaded.sha) if loaded is not None else ()
+            ):
                 kept.add(held.record.id)
                 changed, new = rows.hold(db, path, held, self._floor)
                 made += new
@@ -289,23 +296,25 @@ class Catalogue:
 
     def of_file(self, path: str, ids: Collection[str] | None = None) -> list[Held]:
         """The memories of a file: all, or those with these ids."""
-        loaded = self.load(path)
-        if loaded is None:
+        looked = tree.look(self.root, path)
+        if looked.stamp is None:
             return []
+        # A file with one memory may have another id than it says.
+        some = [raw for raw in looked.memories if ids is None or len(looked.memories) == 1 or raw.id in ids]
+        claims, stat = [raw.id for raw in some[:1] if len(looked.memories) == 1], _sig(looked.stamp)
         found = self.index.read(
-            lambda db: self._judged(db, Standing(db, self._group), loaded, rows.doubled(db, [loaded.claim]), ids)
+            lambda db: self._judged(db, Standing(db, self._group), some, stat, rows.doubled(db, claims))
         )
         return [each for each in found if ids is None or each.record.id in ids]
 
-    def _judged(self, db: sqlite3.Connection, fresh: Standing, loaded: Loaded, doubled: frozenset[str],
-                ids: Collection[str] | None = None) -> list[Held]:  # fmt: skip
-        """All, or those with these ids; a file with one memory may have another id than it says."""
-        some = [raw for raw in loaded.memories if ids is None or len(loaded.memories) == 1 or raw.id in ids]
-        judged = (self._judge(db, fresh, raw, loaded, doubled) for raw in some)
+    def _judged(self, db: sqlite3.Connection, fresh: Standing, memories: Iterable[RawMemory], stat: str,
+                doubled: frozenset[str], sha: str = "") -> list[Held]:  # fmt: skip
+        """`sha`: of the text of a file that is one memory, where it is known."""
+        judged = (self._judge(db, fresh, raw, stat, doubled, sha) for raw in memories)
         return [each for each in judged if each.entries or each.record.kind != "day"]
 
-    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, of: Loaded, doubled: frozenset[str]
-               ) -> Held:  # fmt: skip
+    def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, stat: str, doubled: frozenset[str],
+               sha: str) -> Held:  # fmt: skip
         if raw.kind == "day":
             entries = []
             for piece in raw.pieces:
@@ -313,14 +322,14 @@ class Catalogue:
                 known, _ = _worth(fresh, piece.text, stamps)
                 if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
                     entries.append(entry)
-            return Held(judgement.of_day(raw, entries), raw, of.stat, entries)
+            return Held(judgement.of_day(raw, entries), raw, stat, entries)
         id = raw.id if raw.id not in doubled or rows.owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
         stamps = fresh.of(id)
-        known, marked = _worth(fresh, raw.text, stamps, of.sha)
+        known, marked = _worth(fresh, raw.text, stamps, sha)
         if raw.path == keyed.FACTS and raw.kind == "fact":
             known = judgement.of_typed_again(raw, known, stamps, marked)
-            return Held(judgement.of_fact(raw, known, stamps), raw, of.stat, gone=known.gone)
-        return Held(judgement.of_page(raw, id, known, stamps), raw, of.stat, gone=known.gone)
+            return Held(judgement.of_fact(raw, known, stamps), raw, stat, gone=known.gone)
+        return Held(judgement.of_page(raw, id, known, stamps), raw, stat, gone=known.gone)
 
     def close(self) -> None:
         self.index.close()

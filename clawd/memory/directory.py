@@ -68,12 +68,13 @@ class Directory:
         at, files = checked(path), self._files()
         if at not in files:
             return _listing(at, files)
-        lines = "\n".join(self._shown(each) for each in files[at]).split("\n")
+        shown = [(each, *self._shown(each)) for each in files[at]]
+        lines = "\n".join(self._harmless(each, said) for each, said, _, _ in shown).split("\n")
         start, end = view_range if view_range and len(view_range) == 2 else (1, -1)
         start = max(1, start)
-        shown = lines[start - 1 : len(lines) if end == -1 else end]
+        within = lines[start - 1 : len(lines) if end == -1 else end]
         head = f"Here's the content of {at} with line numbers:\n"
-        return Answer(head + _numbered(shown, start), min(map(self._lowers_to, files[at])))
+        return Answer(head + _numbered(within, start), min(taint for _, _, _, taint in shown))
 
     def create(self, path: str, file_text: str) -> Answer:
         at = checked(path)
@@ -86,7 +87,7 @@ class Directory:
 
     def str_replace(self, path: str, old_str: str, new_str: str = "") -> Answer:
         at, record = self._file(path)
-        before = self._of_record(record)
+        before, _, taint = self._shown(record)
         found = [place.start() for place in re.finditer(f"(?={re.escape(old_str)})", before)] if old_str else []
         if not found:
             raise UsageError(f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {at}.")
@@ -100,13 +101,13 @@ class Directory:
         written = self._change(record, after)
         line = before.count("\n", 0, found[0])
         start, lines = max(0, line - 2), after.split("\n")
-        snippet = _numbered([self._defanged(record, each) for each in lines[start : line + 3]], start + 1)
+        snippet = _numbered([self._harmless(record, each) for each in lines[start : line + 3]], start + 1)
         said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
-        return Answer(f"{said}\n{snippet}{_waiting(written)}", self._lowers_to(record), _waits(written))
+        return Answer(f"{said}\n{snippet}{_waiting(written)}", taint, _waits(written))
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> Answer:
         at, record = self._file(path)
-        lines = self._of_record(record).split("\n")
+        lines = self._shown(record)[0].split("\n")
         if not 0 <= insert_line <= len(lines):
             raise UsageError(
                 f"Invalid `insert_line` parameter: {insert_line}. It should be within the range of lines of the file:"
@@ -125,11 +126,8 @@ class Directory:
             if refusal := admission.may_change(self._voice, record):
                 raise Refused(refusal)
 
-        def first(texts: list[str]) -> None:
-            self._first(texts)
-
         for record in records:
-            self._of.forget(record.id, self._voice, first=first)
+            self._of.forget(record.id, self._voice, first=self._first)
         return Answer(f"Successfully deleted {at}")
 
     def rename(self, old_path: str, new_path: str) -> Answer:
@@ -145,7 +143,7 @@ class Directory:
         said = ""
         for path, record in moved:
             more = {"supersedes": record.id, "derived_from": [record.id], "event_time": record.event_time.isoformat()}
-            written = self._put(new + path[len(old) :], self._of_record(record), more, record)
+            written = self._put(new + path[len(old) :], self._shown(record)[0], more, record)
             said = said or _waiting(written)
         return Answer(f"Successfully renamed {old} to {new}{said}", waits=bool(said))
 
@@ -155,8 +153,8 @@ class Directory:
         """The memories of each path; only facts share one. Of two at one path the one that is trusted more is seen, or
         the newer one."""
         found: dict[str, list[MemoryRecord]] = {}
-        for record in sorted(self._of.every(), key=lambda each: each.trust):
-            if admission.seen_trust(record) < self._of.floor or (self._voice.others and record.private):
+        for record in sorted(self._of.every(self._voice), key=lambda each: each.trust):
+            if self._shown(record)[1] < self._of.floor:
                 continue
             if record.kind == "fact":
                 found.setdefault(_FACTS, []).append(record)
@@ -178,19 +176,13 @@ class Directory:
             raise UsageError(otherwise.format(at))
         return found
 
-    def _of_record(self, record: MemoryRecord) -> str:
-        """What may be seen of it, as it was written."""
-        return record.said.quote if record.said is not None and record.trust < self._of.floor else record.text
+    def _shown(self, record: MemoryRecord) -> tuple[str, float, float]:
+        """What may be seen of it, as it was written, how far that is trusted, and what it lowers a turn to."""
+        return admission.shown(record, self._of.floor)
 
-    def _lowers_to(self, record: MemoryRecord) -> float:
-        return 1.0 if self._of_record(record) is not record.text else record.taint
-
-    def _shown(self, record: MemoryRecord) -> str:
-        said = self._of_record(record)
-        return self._defanged(record, f"{record.key}: {said}" if record.kind == "fact" else said)
-
-    def _defanged(self, record: MemoryRecord, said: str) -> str:
-        return said if admission.seen_trust(record) >= admission.CLEAN else text.defanged(said)
+    def _harmless(self, record: MemoryRecord, said: str) -> str:
+        said = f"{record.key}: {said}" if record.kind == "fact" else said
+        return said if self._shown(record)[1] >= admission.CLEAN else text.defanged(said)
 
     # ── writing ──
 
@@ -204,7 +196,7 @@ class Directory:
 
     def _change(self, record: MemoryRecord, content: str) -> Written:
         return self._of.change(
-            record.id, content, self._voice, key=self._key, edited=self._of_record(record) is record.text
+            record.id, content, self._voice, key=self._key, edited=self._shown(record)[0] is record.text
         )
 
 

@@ -22,7 +22,7 @@ def of_record(record: MemoryRecord, title: str, floor: float) -> Iterator[Docume
     at, shown, piece = record.event_time.timestamp(), not record.private, 0
     quote, trust, taint = admission.shown(record, floor)
     if quote is not record.text:
-        yield Document(record.id, record.kind, quote, at, trust, taint, "active", shown)
+        yield Document(record.id, admission.QUOTED, quote, at, trust, taint, "active", shown)
         piece = 1
     title = " ".join(dict.fromkeys(filter(None, (title, record.key, *record.tags))))
     beside = record.kind == "episode" and record.status == "active" and record.trust >= floor

@@ -10,30 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from clawd.memory import admission
 from clawd.memory.protocol import Voice
 from clawd.memory.record import MemoryRecord
 
+if TYPE_CHECKING:
+    from clawd.memory.catalogue import Catalogue
+
 _LINED = re.compile(r"<!-- (\S+) -->[ \t]*$")
-
-
-class _Held(Protocol):
-    @property
-    def record(self) -> MemoryRecord: ...
-    @property
-    def stat(self) -> str: ...
-
-
-class Kept(Protocol):
-    """What is kept now."""
-
-    def derived(self, id: str) -> Sequence[_Held]: ...
-
-    def superseding(self, id: str) -> Sequence[str]: ...
-
-    def one(self, id: str) -> _Held | None: ...
+_DATED = re.compile(r"- [0-9]{4}-[0-9]{2}-[0-9]{2}: ")
 
 
 @dataclass(slots=True)
@@ -46,7 +33,7 @@ class Plan:
     texts: list[str] = field(default_factory=list)
 
 
-def planned(first: Sequence[MemoryRecord], kept: Kept, voice: Voice) -> Plan:
+def planned(first: Sequence[MemoryRecord], kept: Catalogue, voice: Voice) -> Plan:
     """Of these memories, which the voice may forget."""
     gone = {each.id: each for each in first}
     cut = dict[str, tuple[MemoryRecord, str]]()
@@ -80,6 +67,14 @@ def planned(first: Sequence[MemoryRecord], kept: Kept, voice: Voice) -> Plan:
         held_now = kept.one(changed.id)
         texts += lined(held_now.record.text, gone)[1] if held_now is not None else []
     return Plan(list(gone.values()), list(cut.values()), list(again.values()), list(dict.fromkeys(texts)))
+
+
+def line_of(summary: MemoryRecord, id: str) -> MemoryRecord | None:
+    """What a summary has of a memory whose place it took; of that file it is not the whole."""
+    for line in lined(summary.text, {id})[1]:
+        said = _DATED.sub("", line, count=1)
+        return replace(summary, id=id, text=said, derived_from=(), supersedes=None, tags=(), said=None, whole=False)
+    return None
 
 
 def lined(text: str, gone: Collection[str]) -> tuple[str | None, list[str]]:

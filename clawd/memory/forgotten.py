@@ -39,15 +39,15 @@ class Forgotten:
         self._pieces = sorted(
             pieces | {each for each in forms if len(each) <= WHOLE}, key=lambda each: (-len(each), each)
         )
-        self._words = [max(_WORD.findall(each), key=len, default="") for each in self._pieces]
+        self._words = [sorted(set(_WORD.findall(each)), key=len, reverse=True) for each in self._pieces]
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
     def out_of(self, text: str) -> str:
         """The text without them."""
-        for piece, word in zip(self._pieces, self._words, strict=True):
-            if word in text:
+        for piece, words in zip(self._pieces, self._words, strict=True):
+            if all(word in text for word in words):  # a pattern costs a thousand times as much
                 text = _pattern(piece).sub(HIDDEN, text)
         return text
 

@@ -95,57 +95,28 @@ def without_preamble(data: bytes) -> bytes:
 
 
 class KeyedMemory:
-    """The two files beneath a group's `memory/`. Calls block. Raises UnsafePath for a link in the place of a file,
-    Refused for a file that is larger than what is read, StorageError, OSError."""
+    """MEMORY.md of a group's `memory/`. Calls block. Raises UnsafePath for a link in the place of the file, Refused for
+    one that is larger than what is read, StorageError, OSError."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def facts(self) -> dict[str, Fact]:
-        return parsed(self._read(FACTS))[1]
-
-    def get(self, key: str) -> Fact | None:
-        return self.facts().get(key.strip())
-
     def set(self, key: str, value: str, now: datetime) -> None:
         """The last one who writes wins. Raises UsageError for what is no key."""
         key = key_of(key)
-        self._change(FACTS, lambda data: with_fact(data, key, value, now))
+        self._change(lambda data: with_fact(data, key, value, now))
 
-    def delete(self, key: str) -> Fact | None:
-        """The fact that was there."""
-        gone: Fact | None = None
-
-        def taken(data: bytes) -> bytes:
-            nonlocal gone
-            gone = parsed(data)[1].get(key.strip())
-            return without(data, gone.key) if gone else data
-
-        self._change(FACTS, taken)
-        return gone
+    def delete(self, key: str) -> None:
+        self._change(lambda data: without(data, key.strip()) if data else data)
 
     def clear_preamble(self) -> None:
         """What stands before the first fact goes."""
-        self._change(FACTS, without_preamble)
+        self._change(without_preamble)
 
-    def index(self) -> str:
-        """INDEX.md, whole; "" where there is none."""
-        return settled(self._read(INDEX).decode("utf-8-sig", "replace"))
-
-    def write_index(self, text: str) -> None:
-        self._change(INDEX, lambda _: f"{settled(text)}\n".encode("utf-8", "replace"))
-
-    def _read(self, name: str) -> bytes:
-        try:
-            with os.fdopen(open_beneath(self.root, name), "rb") as file:
-                return file.read(LIMIT)
-        except FileNotFoundError:
-            return b""
-
-    def _change(self, name: str, how: Callable[[bytes], bytes]) -> None:
+    def _change(self, how: Callable[[bytes], bytes]) -> None:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with alone(self.root):
-            change(self.root, name, how)
+            change(self.root, FACTS, how)
 
 
 def change(root: Path, name: str, how: Callable[[bytes], bytes]) -> bool:

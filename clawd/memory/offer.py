@@ -17,6 +17,7 @@ from clawd.memory import citations, keyed
 from clawd.memory.admission import by_owner
 from clawd.memory.protocol import Voice
 from clawd.memory.record import PREFIXES, Said, settled
+from clawd.memory.text import defanged
 from clawd.text import visible
 
 LARGEST = 64 << 10  # bytes of a text that an agent keeps
@@ -108,6 +109,8 @@ def _key(value: Any, kind: str, voice: Voice) -> str:
     if not isinstance(value, str):
         raise UsageError("a fact needs a key, like home_town")
     key = keyed.key_of(value)
+    if not by_owner(voice) and defanged(key) != key:
+        raise UsageError("a key is a short name: nothing in it can be a link, or hidden")  # it is in every id's place
     if key.casefold() in _RESERVED and not by_owner(voice):
         raise UsageError(f"{key} is set by the owner alone: clawd memory write --kind fact --key {key} TEXT")
     return key

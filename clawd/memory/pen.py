@@ -39,12 +39,14 @@ class Pen:
         self._facts = keyed.KeyedMemory(root)
 
     def stamp(self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False) -> None:
-        """`known`: its text is to be known again wherever it lies, or to be known no more."""
+        """`known`: its text is to be known again wherever it lies, part by part, or to be known no more. What is not
+        believed is known as a whole."""
         doubted = op in ("reject", "quarantine") or (record.trust < FLOOR and op != "delete")
+        marks = _MARKS if known else 1 if record.trust < FLOOR else 0
         stamp = Stamp(
             rfc3339(self._clock.now()), self._group, record.id, op, text.digest(record.text), record.origin,
             record.trust, record.taint, record.status, record.private, record.source, turn,
-            text.digest(record.said.quote) if record.said else None, text.lines(record.text)[:_MARKS] if known else (),
+            text.digest(record.said.quote) if record.said else None, text.lines(record.text)[:marks] if marks else (),
             self._catalogue.better(record) if doubted else (),
         )  # fmt: skip
         with told(self._root):
@@ -98,11 +100,11 @@ class Pen:
     def remove(self, records: Sequence[MemoryRecord], op: Op, turn: int | None = None) -> None:
         """Their lines, then their files; of facts their entries, also in the days' logs."""
         for record in records:
-            with told(self._root), self._catalogue.writing(record.file):
+            with told(self._root), self._catalogue.writing(*filter(None, [record.file])):
                 self.stamp(record, op, turn, known=True)
                 if record.file == keyed.FACTS:
                     self._facts.delete(record.key) if record.kind == "fact" else self._facts.clear_preamble()
-                else:
+                elif record.file:
                     (self._root / record.file).unlink(missing_ok=True)
                     sync_directory((self._root / record.file).parent)
                 faults.passing("remembering-removed")

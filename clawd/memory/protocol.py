@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from clawd.memory.record import MemoryRecord
@@ -16,10 +17,13 @@ from clawd.trust import Origin, Role
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A part that the owner typed and that may be cited: of which message, and its text."""
+    """A part that the owner typed and that may be cited: of which message, its text, when it came, and whether they
+    were alone."""
 
     inbound: int
     text: str
+    at: datetime | None = None
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)

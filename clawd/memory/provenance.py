@@ -7,6 +7,7 @@ can be found that it does not know. One writer, who holds the home's lock.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -70,6 +71,7 @@ class TrustLedger:
         line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
         descriptor = self._opened(os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # groups write at the same time: none cuts off another's line
             end = os.fstat(descriptor).st_size
             torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
             left = memoryview((b"\n" if torn else b"") + line)
@@ -112,8 +114,8 @@ def stamp_of(line: bytes) -> Stamp | None:
         known = {name: value for name, value in fields.items() if name in Stamp.__slots__}
         marks = {name: tuple(fields.get(name, ())) for name in ("lines", "spared")}
         stamp = Stamp(**{**known, "origin": Origin(fields["origin"]), **marks})
-        said = (stamp.ts, stamp.group, stamp.id, stamp.sha256, stamp.quote or "", *stamp.lines, *stamp.spared)
-        "".join(said).encode(), stamp.source.encode("utf-8", "surrogatepass")
+        said = "".join((stamp.ts, stamp.group, stamp.id, stamp.sha256, stamp.quote or "", *stamp.lines, *stamp.spared))
+        said.encode(), stamp.source.encode("utf-8", "surrogatepass")
         aware = datetime.fromisoformat(stamp.ts).tzinfo is not None and isinstance(stamp.private, bool)
         sound = stamp.op in _OPS and stamp.status in _STATUSES and 0 <= stamp.trust <= 1 and 0 <= stamp.taint <= 1
         return stamp if aware and sound else None

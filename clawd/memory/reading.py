@@ -13,7 +13,7 @@ from typing import Any
 
 from clawd.clock import Clock
 from clawd.errors import NotFound, Refused, StorageError
-from clawd.memory import admission, judgement
+from clawd.memory import admission, forgetting, judgement
 from clawd.memory.catalogue import Catalogue
 from clawd.memory.protocol import MemoryHit, Voice
 from clawd.memory.provenance import TrustLedger
@@ -58,8 +58,8 @@ class ReadMemory:
     # ── looking ──
 
     def look(self, paths: Sequence[str] | None = None) -> list[str]:
-        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives what was amiss, like
-        "rebuilt: it was missing", and sentences on files that cannot be read."""
+        """Bring the index to what the files say: all of them, or these paths beneath `root`. Gives
+        sentences on files that cannot be read."""
         with self._lock:
             found = self._catalogue.look(paths)
             return [*found, self._amiss] if self._amiss else found
@@ -73,19 +73,25 @@ class ReadMemory:
         """Raises NotFound, also for what this voice may not see; Refused for what only the owner may."""
         with self._lock:
             self._catalogue.freshen()
-            record = self._seen(self._catalogue.one(id), voice)
+            record = self._seen(self._catalogue.one(id), voice) or self._summarised(id, voice)
         if record is None:
             raise NotFound(f"there is no memory {id!a}", hint="clawd memory list")
         if record.status == "quarantined" and voice.origin is not Origin.OWNER:
             raise Refused(f"{id} is quarantined: only the owner reads or changes it")
         return record
 
-    def every(self, *, kind: str | None = None, statuses: frozenset[str] = frozenset({"active"})) -> list[MemoryRecord]:
-        """All records, the newest last; facts and days too."""
+    def _summarised(self, id: str, voice: Voice) -> MemoryRecord | None:
+        summaries = (self._seen(each, voice) for each in self._catalogue.derived(id))
+        return next((line for each in summaries if each and (line := forgetting.line_of(each, id))), None)
+
+    def every(
+        self, voice: Voice = OWNER, *, kind: str | None = None, statuses: frozenset[str] = frozenset({"active"})
+    ) -> list[MemoryRecord]:
+        """All records that this voice sees, as it sees them, the newest last; facts and days too."""
         with self._lock:
             self._catalogue.look()
-            held = (each.record for each in self._catalogue.all(statuses) if not each.gone)
-            found = [each for each in held if each.status in statuses and kind in (None, each.kind)]
+            seen = (self._seen(each, voice) for each in self._catalogue.all(statuses))
+            found = [each for each in seen if each is not None and kind in (None, each.kind)]
         return sorted(found, key=lambda each: (each.event_time, each.id))
 
     def pending(self) -> list[MemoryRecord]:
@@ -93,7 +99,7 @@ class ReadMemory:
         with self._lock:
             self._catalogue.freshen()
             found = [each.record for each in self._catalogue.all(frozenset({"proposed"}))]
-        return sorted((each for each in found if each.status == "proposed"), key=lambda each: (each.created, each.id))
+        return sorted(found, key=lambda each: (each.created, each.id))
 
     def find(self, query: str, voice: Voice, *, k: int = 10, kinds: frozenset[str] = frozenset(),
              since: float | None = None, until: float | None = None, untrusted: bool = False,
@@ -150,8 +156,9 @@ class ReadMemory:
             return None
         record = held.shared() if voice.others else held.record
         alone = record is not None and admission.shown(record, self.floor)[0] is not record.text
-        # Its key and tags are an agent's words, too.
-        return replace(record, key="", tags=()) if record and alone and voice.origin is not Origin.OWNER else record
+        if record is None or not alone or voice.origin is Origin.OWNER:
+            return record
+        return replace(record, kind=admission.QUOTED, key="", tags=())  # these are an agent's words, too
 
 
 @lru_cache(maxsize=1)

@@ -126,12 +126,6 @@ def written(record: MemoryRecord) -> bytes:
     return f"{_FENCE}\n{head}\n{_FENCE}\n{settled(record.text)}\n".encode("utf-8", "replace")
 
 
-def parsed(data: bytes) -> tuple[dict[str, Any], str]:
-    """The fields and the text of a file."""
-    page = read(data)
-    return page.fields, page.text
-
-
 def read(data: bytes, of: str = "the file") -> Page:
     """The page of a file, which sentences call `of`."""
     problems = list[str]()

@@ -162,14 +162,12 @@ def doubled(db: sqlite3.Connection, claims: Iterable[str] | None = None) -> froz
 
 
 def owner(db: sqlite3.Connection, fresh: Standing, id: str) -> str:
-    """Which of the files that say this id has it: one with a text that was stamped, the last one before others; else
-    the one that had it before."""
-    stamps = fresh.of(id)
-    shas = {stamp.sha256: n for n, stamp in enumerate(stamps)}
-    row = db.execute("SELECT path FROM held WHERE id = ?", (id,)).fetchone()
+    """Which of the files that say this id has it: one with a text that was stamped, the last one before others; of
+    several the first."""
+    shas = {stamp.sha256: n for n, stamp in enumerate(fresh.of(id))}
     files = db.execute("SELECT path, sha FROM files WHERE claim = ?", (id,)).fetchall()
-    best: str = min(files, key=lambda each: (-shas.get(each[1], -1), row is None or each[0] != row[0], each[0]))[0]
-    return best
+    first: str = min(files, key=lambda each: (-shas.get(each[1], -1), each[0]))[0]
+    return first
 
 
 def hold(db: sqlite3.Connection, path: str, held: Held, floor: float) -> tuple[bool, list[Document]]:

@@ -67,12 +67,14 @@ class Standing:
         return [_read(line) for (line,) in rows]
 
     def marked(self, digest: str, lines: Callable[[], Iterable[str]]) -> Marked:
-        """Of a text as a whole and, but for its trust, of its parts."""
+        """Of a text as a whole and, but for its trust, of its parts: the first of its `lines` is the whole again."""
         if not self._any:
             return Marked()
         select = "SELECT quarantined, forgotten, trust FROM marks WHERE mark = ?"
         found = [self._db.execute(select, (mark,)).fetchone() or (0, 0, 1.0) for mark in (digest, *lines())]
-        return Marked(any(each[0] for each in found), any(each[1] for each in found), found[0][2])
+        return Marked(
+            any(each[0] for each in found), any(each[1] for each in found), min(each[2] for each in found[:2])
+        )
 
 
 def _read(line: str) -> Stamp:
@@ -134,7 +136,7 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
     elif stamp.op == "delete":
         column = "forgotten"
     elif stamp.trust < FLOOR and stamp.origin is not Origin.HAND:
-        column, value, marks = "trust", stamp.trust, marks if short else marks & {stamp.sha256}
+        column, value, marks = "trust", stamp.trust, marks & {stamp.sha256, *stamp.lines[:1]}
     if column is None:
         return set()
     change = "min(trust, excluded.trust)" if column == "trust" else "1"

@@ -22,7 +22,7 @@ from clawd.memory import admission, keyed, text
 from clawd.memory.forgetting import Plan, planned
 from clawd.memory.offer import Offer, offered
 from clawd.memory.pen import Changed, Pen
-from clawd.memory.protocol import Voice
+from clawd.memory.protocol import Heard, Voice
 from clawd.memory.provenance import Op, Stamp
 from clawd.memory.reading import OWNER, ReadMemory
 from clawd.memory.record import PREFIXES, QUARANTINE, MemoryRecord, Status
@@ -71,7 +71,8 @@ class GroupMemory(ReadMemory):
         if replaced is not None and replaced.status != "active" and not admission.by_owner(voice):
             raise Refused(f"{replaced.id} is {replaced.status}: the owner decides about it")
         verdict = self._verdict(offer, voice, lineage, replaced, wait)
-        record = self._record(id, offer, voice, lineage, verdict)
+        of = lineage if replaced is None else [*lineage, replaced]
+        record = self._record(id, offer, voice, of, verdict)
         self._pen.keep(record, "write", voice.turn, known=self._lifts(record.text, voice))
         return self._again(record, verdict)
 
@@ -122,11 +123,15 @@ class GroupMemory(ReadMemory):
 
     def _record(self, id: str, offer: Offer, voice: Voice, lineage: Iterable[MemoryRecord],
                 verdict: admission.Admission) -> MemoryRecord:  # fmt: skip
-        now = self._clock.now().astimezone()
+        now, happened = self._clock.now().astimezone(), offer.event_time
+        cited = _cited(offer, voice)
+        if cited and verdict.trust < self.floor:  # the quote will be shown alone: what a lesser turn says of it is not
+            happened = cited[0].at
+        private = voice.private or any(each.private for each in lineage) or any(each.private for each in cited)
         return MemoryRecord(
-            id, offer.kind, offer.text, now, now, offer.event_time or now, voice.source, voice.origin, verdict.trust,  # type: ignore[arg-type]
+            id, offer.kind, offer.text, now, now, happened or now, voice.source, voice.origin, verdict.trust,  # type: ignore[arg-type]
             verdict.status, verdict.taint, offer.derived_from, offer.supersedes, offer.tags, offer.said,
-            voice.private or any(each.private for each in lineage), offer.key,
+            private, offer.key,
         )  # fmt: skip
 
     def _again(self, record: MemoryRecord, verdict: admission.Admission | None = None) -> Written:
@@ -180,7 +185,8 @@ class GroupMemory(ReadMemory):
                 changed = replace(
                     held.record, text=offer.text, updated=self._clock.now().astimezone(), origin=voice.origin,
                     source=voice.source, trust=verdict.trust, taint=verdict.taint, said=offer.said,
-                    status=verdict.status, private=record.private or voice.private,
+                    status=verdict.status,
+                    private=record.private or voice.private or any(each.private for each in _cited(offer, voice)),
                 )  # fmt: skip
                 with suppress(Changed):
                     self._rewrite(changed, "update", held.stat, voice.turn, known=self._lifts(offer.text, voice))
@@ -231,9 +237,9 @@ class GroupMemory(ReadMemory):
 
     # ── forgetting ──
 
-    def forget(self, id: str, voice: Voice, *, first: Callable[[list[str]], object] = lambda texts: None) -> list[str]:
-        """Remove a memory, and what was derived from it. Gives the texts that are gone, for whoever forgets them
-        elsewhere; `first` is called with them before anything is removed. Raises NotFound, Refused."""
+    def forget(self, id: str, voice: Voice, *, first: Callable[[list[str]], object] = lambda texts: None) -> Plan:
+        """Remove a memory, and what was derived from it. Gives what went; `first` is called with its texts before
+        anything is removed, to forget them elsewhere. Raises NotFound, Refused."""
         with self._lock:
             self._catalogue.freshen()
             left = self._catalogue.one(id)
@@ -241,6 +247,7 @@ class GroupMemory(ReadMemory):
                 record = left.record  # a crash left its file
             else:
                 record = self.get(id, voice)
+                record = record if left is not None else replace(record, file="")  # a line of a summary
             if refusal := admission.may_change(voice, record):
                 raise Refused(refusal)
             plan = self._oblivion(record, voice)
@@ -258,7 +265,7 @@ class GroupMemory(ReadMemory):
                 with suppress(Changed):
                     self._pen.keep(again, "carry", voice.turn, seen=stat)
             self._catalogue.index.forget([each.id for each in plan.gone])
-            return plan.texts
+            return plan
 
     def _oblivion(self, record: MemoryRecord, voice: Voice) -> Plan:
         alike = self._catalogue.alike(text.digest(record.text)) if text.lines(record.text) else []
@@ -327,7 +334,8 @@ class GroupMemory(ReadMemory):
             if record.kind == "day":
                 raise UsageError(f"{id} is a day's log, not one memory: quarantine what it is about")
             held = self._catalogue.one(id)
-            assert held is not None
+            if held is None:
+                raise UsageError(f"{id} is a line of {record.file}: change that with an editor")
             if record.file == keyed.FACTS or id.startswith("file:"):
                 self._pen.note(record, "quarantine", known=True)
                 return record
@@ -368,6 +376,11 @@ class GroupMemory(ReadMemory):
 
 _FREE = ("file:MEMORY.md", "file:INDEX.md")
 _FORGOTTEN = "this was forgotten: only the owner can keep it again"
+
+
+def _cited(offer: Offer, voice: Voice) -> list[Heard]:
+    """The message that it cites."""
+    return [each for each in voice.heard if offer.said is not None and each.inbound == offer.said.inbound]
 
 
 def _same(held: Held | None, seen: MemoryRecord) -> bool:

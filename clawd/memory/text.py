@@ -91,7 +91,7 @@ _SCHEME = re.compile(
     re.IGNORECASE,
 )
 _AUTHORITY = re.compile(r"[:：](?=[/\\]{2})")
-_HOST = re.compile(r"(?<![/\\\w.\]])[/\\]{2}(?=[\w\[!])")  # //host: of whatever scheme the page has
+_HOST = re.compile(r"(?<![/\\\w.\]])[/\\]{2}(?=[^\s/\\\]])")  # //host: of whatever scheme the page has
 _DOTTED = re.compile(r"(?<=\w)\.(?=[a-z]{2,24}(?::\d+)?[/?#])", re.IGNORECASE)
 _WWW = re.compile(r"(www)\.", re.IGNORECASE)
 _IMPORT = re.compile(r"(?<!\w)@(?=[\w./~\\])")

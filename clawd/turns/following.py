@@ -10,35 +10,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Protocol
 
 import anyio
 from anyio import to_thread
 
 from clawd.memory.store import GroupMemory
+from clawd.signals import Watches
 from clawd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 SETTLE_S = 0.2  # after a notice: an editor writes more than once
-
-
-class Watches(Protocol):
-    """What is asked of the watcher: it tells paths beneath a root that may have changed, "" for all of it, and that
-    once it has begun to."""
-
-    def watch(
-        self,
-        name: str,
-        root: Path,
-        hit: Callable[[frozenset[str]], None],
-        *,
-        deep: bool,
-        skip: Callable[[str], bool] = ...,
-    ) -> None: ...
-
-    def unwatch(self, name: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -121,8 +103,8 @@ class Following:
         group, before = found.memory.group, found.told
         found.told = {each for each in before if not whole and not any(path in each for path in paths)} | {*wrong}
         for sentence in wrong:
-            log.info("memory of %s: %s", group, sentence)
-            if sentence not in before and not sentence.startswith("rebuilt"):
+            if sentence not in before:
+                log.info("memory of %s: %s", group, sentence)
                 self._tell(f"groups/{group}: {sentence}")
 
 

@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from clawd import faults
-from clawd.clock import Clock, rfc3339
+from clawd.clock import Clock, moment_of, rfc3339
 from clawd.config.home import Home
 from clawd.config.schema import MemoryTable
 from clawd.context.memories import Recalled, query
@@ -164,17 +164,18 @@ class Memories:
 
         return await self._ledger.do(read)
 
-    async def forget(self, group: str, id: str, voice: Voice) -> Redacted:
+    async def forget(self, group: str, id: str, voice: Voice) -> tuple[list[str], Redacted]:
         """A memory and what was derived from it alone, and first whatever else has their texts: a crash between leaves
-        the memory, which can be forgotten again. Gives what that changed. Raises NotFound, Refused, StorageError."""
+        the memory, which can be forgotten again. Gives what went with it, and what that changed. Raises NotFound,
+        Refused, StorageError."""
         done = Redacted()
 
         def first(texts: list[str]) -> None:
             nonlocal done
             done = self.elsewhere(group)(texts)
 
-        await self.do(group, lambda memory: memory.forget(id, voice, first=first))
-        return done
+        plan = await self.do(group, lambda memory: memory.forget(id, voice, first=first))
+        return sorted({each.id for each in plan.gone} - {id}), done
 
     def elsewhere(self, group: str) -> Callable[[list[str]], Redacted]:
         """Takes texts out of whatever else a group has of them; for a thread of `do`."""
@@ -204,7 +205,8 @@ def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
 def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
     row: Row = turns.get(tx, turn)
     _, others = turns.known(tx, row["grp"], row["session"])
-    heard: Sequence[Heard] = [Heard(*each) for each in inbound.typed_by_owner(tx, row, others)] if citing else ()
+    typed = inbound.typed_by_owner(tx, row, others) if citing else ()
+    heard = tuple(Heard(seq, text, moment_of(at), alone) for seq, text, at, alone in typed)
     return Voice(origin, Role(row["authority"]), row["taint"], f"{row['session']}#{turn}", turn,
                  private=chats.is_direct(tx, row), others=others, heard=heard)  # fmt: skip
 

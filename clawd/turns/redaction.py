@@ -69,7 +69,7 @@ class Redaction:
     async def redact(self, group: str, texts: Sequence[str]) -> Redacted:
         """Take the texts out of a group's conversations. A turn that runs now goes on, and what it says of them is
         taken out once it is recorded. Raises StorageError, OSError; it may be repeated."""
-        forgotten = Forgotten(texts)
+        forgotten = await to_thread.run_sync(Forgotten, texts)
         live = await self._ledger.do(lambda tx: self._forget(tx, group))
         if not forgotten:
             return Redacted(short=forgotten.short)

@@ -3,8 +3,8 @@ nobody's turn is at work, what is there twice, was corrected or is long past.
 
 Both are done without a model first; where the group has one, a job may better it: a lesson's words, or which memories
 say the same, by their ids. What a job answers is committed with its turn, and carried out in files afterwards, as often
-as it takes. Nothing is polled: one wait, for the next turn's record or the next night, and none where nobody has a
-memory.
+as it takes. One wait, for the next turn's record or the next night; the clock is looked at now and then, for a machine
+may sleep, and its clock may be set. None where nobody has a memory.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 AT = (3, 30)  # of the night, in the group's own time
 OVERDUE = timedelta(hours=36)
+AUDIT_S = 60.0
 FEWEST = 8  # memories near each other that a model is asked about
 LESSONS_A_DAY = 5  # that a model is asked for
 _NAMED = 50  # ids in a line of the log
@@ -102,6 +103,7 @@ class Tending:
     ) -> None:
         self._home, self._ledger, self._clock, self._memories = home, ledger, clock, memories
         self._zone, self._engine, self._tell, self._jobs = zone, engine, tell, jobs
+        self.audit_s = AUDIT_S
         self.nights: dict[str, datetime] = {}  # of groups that have memories
         self._late: set[str] = set()  # groups whose night came while a turn was at work
         self._looked: set[int] = set()  # turns after one that is not over
@@ -134,8 +136,10 @@ class Tending:
 
     async def _next(self, news: Subscription) -> Sequence[str]:
         """Wait for the next night, or until turns are recorded; gives their groups."""
+        now = self._clock.now()  # which was set back where a night is further away than the next
+        self.nights = {group: min(at, next_night(now, self._zone(group))) for group, at in self.nights.items()}
         at = min(self.nights.values(), default=None)
-        seconds = None if at is None else max(0.0, (at - self._clock.now()).total_seconds())
+        seconds = None if at is None else min(self.audit_s, max(0.0, (at - now).total_seconds()))
         with anyio.move_on_after(seconds):
             async for each in news:
                 if news.missed():
@@ -177,7 +181,7 @@ class Tending:
             return
         last = await self._last(group)
         changed = await to_thread.run_sync(_changed, self._home.group(group).memory)
-        if last is None or changed > last.timestamp():
+        if last is None or changed > last.timestamp() or last > self._clock.now():
             await self.consolidate(group)
             await self._ask_what_is_same(group)
         done = rfc3339(self._clock.now())

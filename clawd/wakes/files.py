@@ -7,8 +7,6 @@ for the table's name in their file.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Protocol
 
 from anyio import Semaphore, to_thread
 
@@ -22,28 +20,13 @@ from clawd.ledger import deliveries, seen
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address, address_of
 from clawd.locks import KeyedLocks
+from clawd.signals import Watches
 from clawd.tasks import Tasks
 from clawd.wakes.folders import Judge
 from clawd.wakes.settling import rule_id
 from clawd.wakes.watching import Watching
 
 LOOKS = 8  # at one time: each has a descriptor, and one more for each level of its tree
-
-
-class Watches(Protocol):
-    """What is asked of the watcher: it tells paths beneath a root that may have changed."""
-
-    def watch(
-        self,
-        name: str,
-        root: Path,
-        hit: Callable[[frozenset[str]], None],
-        *,
-        deep: bool,
-        skip: Callable[[str], bool] = ...,
-    ) -> None: ...
-
-    def unwatch(self, name: str) -> None: ...
 
 
 class Files:

@@ -205,6 +205,8 @@ def test_a_group_folder_that_was_made_by_hand_works(line: Line) -> None:
     }.items():
         (memory / name).parent.mkdir(parents=True, exist_ok=True)
         (memory / name).write_text(said)
+    code, out, err = line("list", "--group", "trip")
+    assert (code, err) == (0, "") and "fact:hotel" in out, "that its index is new is no trouble"
     for words, id, trust in (
         ("sunset inn hotel", "fact:hotel", 0.6), ("blue bag tent", "day:2026-12-01", 0.6),
         ("flight oslo", "file:episodes/flight.md", 0.6), ("guide called kari", "file:entities/guide.md", 0.6),

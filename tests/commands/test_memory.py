@@ -10,7 +10,7 @@ import pytest
 
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
-from clawd.commands.memory import MemoryOperations, is_id
+from clawd.commands.memory import is_id
 from clawd.commands.memory_chat import MemoryTalk
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home
@@ -37,20 +37,14 @@ class World:
             self.forgotten += texts
             return Redacted()
 
-        async def find(name: str) -> groups.GroupRow:
-            found = ledger.tx(lambda tx: groups.find(tx, name))
-            assert found is not None
-            return found
-
         self.waiting: list[str] = []
         self.forgotten: list[str] = []
         self.home = home
         self.memories = Memories(home, ledger, SystemClock(), lambda group: MemoryTable(), forgotten=forgotten,
                                  waits=self.waiting.append)  # fmt: skip
-        operations = MemoryOperations(self.memories, find)
         self.limits = ChannelLimits()
         owner = lambda channel, sender: "ada" if sender in ("chat:1", "owner") else None  # noqa: E731
-        self.talk = MemoryTalk(home, self.memories, operations, owner, lambda channel: self.limits)
+        self.talk = MemoryTalk(home, self.memories, owner, lambda channel: self.limits)
         self.seq = 0
 
     def memory(self, group: str = "main") -> GroupMemory:

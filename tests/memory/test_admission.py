@@ -115,6 +115,8 @@ def test_below_the_floor_the_quote_alone_is_shown() -> None:
         ("x", "episode", {"key": "k"}, "only a fact has a key"),
         ("x", "fact", {}, "needs a key"),
         ("x", "fact", {"key": "a\nb"}, "one line"),
+        ("x", "fact", {"key": "https://evil.example/x"}, "can be a link"),
+        ("x", "fact", {"key": "safe\u202ekey"}, "or hidden"),
         ("x", "fact", {"key": " User_Name "}, "owner alone"),
         ("x", "fact", {"key": "bot_name"}, "owner alone"),
         ("x", "fact", {"key": "k", "supersedes": "ep_0000000001"}, "its key"),

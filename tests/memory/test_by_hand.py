@@ -38,7 +38,7 @@ def test_the_properties_of_a_person_survive_a_change(memory: GroupMemory) -> Non
 def test_to_forget_what_stands_before_the_facts_forgets_no_fact(memory: GroupMemory) -> None:
     (memory.root / "MEMORY.md").write_text("Words about the garden.\n\n## town\nGraz\n")
     memory.look()
-    assert memory.forget("file:MEMORY.md", OWNER) == ["Words about the garden."]
+    assert memory.forget("file:MEMORY.md", OWNER).texts == ["Words about the garden."]
     assert (memory.root / "MEMORY.md").read_text() == "# Long-Term Memory\n\n## town\nGraz\n"
     assert memory.get("fact:town").text == "Graz"
 

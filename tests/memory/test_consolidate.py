@@ -17,12 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.clock import TurnedClock
+from clawd.errors import NotFound, UsageError
 from clawd.memory import consolidate
 from clawd.memory.backends import BACKENDS
 from clawd.memory.consolidate import apply, near, plan, proposed
 from clawd.memory.likeness import contradict, duplicate, shape
 from clawd.memory.protocol import Voice
 from clawd.memory.record import MemoryRecord, Said
+from clawd.memory.store import OWNER as OWN
 from clawd.memory.store import GroupMemory
 from clawd.trust import Origin, Role
 
@@ -296,6 +298,17 @@ def test_a_plan_is_carried_out_in_files_and_can_be_taken_back(memory: GroupMemor
     assert [stamp["op"] for stamp in memory.why(gone[0].id)["history"]][-1] == "supersede"
     assert plan(memory.every(), NOW).steps == ()
     assert [each.id for each in memory.every()] == [each.id for each in opened(memory.root.parent).every()]
+    # What became a line of a summary is still known by its id, and is forgotten by it.
+    line, *others = summary.derived_from
+    assert memory.get(line).text == before[line].text and memory.why(line)["history"][-1]["op"] == "supersede"
+    for change in (lambda: memory.change(line, "Other.", OWN), lambda: memory.quarantine(line)):
+        with pytest.raises(UsageError, match="with an editor"):
+            change()
+    assert before[line].text in memory.forget(line, OWN)
+    left = memory.get(summary.id)
+    assert before[line].text not in left.text and left.derived_from == tuple(others)
+    with pytest.raises(NotFound):
+        memory.get(line)
 
 
 def test_what_changed_meanwhile_is_left_alone(memory: GroupMemory) -> None:

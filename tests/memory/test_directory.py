@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from anthropic.lib.tools import BetaAbstractMemoryTool
 from clawd.clock import SystemClock
 from clawd.errors import ClawdError, Refused, UsageError
 from clawd.memory.directory import Directory, checked
-from clawd.memory.protocol import Voice
+from clawd.memory.protocol import Heard, Voice
 from clawd.memory.store import OWNER, GroupMemory
 from clawd.trust import Origin, Role
 
@@ -117,6 +118,25 @@ def test_what_a_person_wrote_is_where_it_lies_and_links_are_not_followed(memory:
     with pytest.raises(Refused):  # a person's own words are not an agent's to take away
         Directory(memory, Voice(Origin.AGENT, Role.MEMBER, 0.4)).delete("/memories/entities")
     assert "Acme pays late" in Directory(memory, AGENT).view("/memories/entities/acme.md").text
+
+
+def test_others_see_of_a_day_what_is_not_private(memory: GroupMemory) -> None:
+    shared = Voice(Origin.AGENT, Role.OWNER, 1.0, "telegram:-5#3", 3, others=True)
+    memory.put("plum", "fact", {"key": "pin"}, AGENT)
+    memory.put("blue", "fact", {"key": "door"}, shared)
+    day = f"/memories/{memory.now().astimezone():%Y-%m-%d}.md"
+    assert "plum" in Directory(memory, AGENT).view(day).text
+    seen = Directory(memory, shared).view(day).text
+    assert "blue" in seen and "plum" not in seen and "pin" not in seen
+
+
+def test_a_quote_vouches_for_no_other_words(memory: GroupMemory) -> None:
+    words, tag = "See the wiki.", "/memories/wiki.md"
+    voice = replace(AGENT, taint=0.6, heard=(Heard(1, words),))
+    said = {"quote": words, "inbound": 1}
+    memory.put("It is at https://evil.example/x", "entity", {"said": said, "tags": [tag]}, voice)
+    answer = Directory(memory, AGENT).view(tag)
+    assert "https://" not in answer.text and answer.taint == 0.6
 
 
 def test_every_write_passes_the_gate(memory: GroupMemory) -> None:

@@ -41,6 +41,7 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         self.path = Path(tempfile.mkdtemp(dir=_FAST))  # where nothing waits for a disk: there are many steps
         self.memory: GroupMemory = memory_at(self.path)
+        self.count = 0
         self.blessed, self.known, self.secret, self.open = set[str](), set[str](), set[str](), set[str]()
 
     def teardown(self) -> None:
@@ -68,7 +69,11 @@ class Life(RuleBasedStateMachine):
 
     def some(self, data: st.DataObject) -> MemoryRecord | None:
         every = [each for each in self.memory.every(statuses=STATUSES) if each.kind != "day"]
-        return data.draw(st.sampled_from(every)) if every else None
+        return data.draw(st.sampled_from(sorted(every, key=lambda each: each.id))) if every else None
+
+    def key(self) -> str:
+        self.count += 1
+        return f"call {self.count}"
 
     # ── agents ──
 
@@ -76,13 +81,15 @@ class Life(RuleBasedStateMachine):
     def poison(self, said: str, kind: str, crash: str | None) -> None:
         self.known.add(said)
         with self.crashing(crash):
-            self.memory.put(said, kind, {"key": "rule"} if kind == "fact" else {}, TAINTED)
+            self.memory.put(said, kind, {"key": "rule"} if kind == "fact" else {}, TAINTED, key=self.key())
 
     @rule(said=st.sampled_from(HONEST), kind=KINDS, private=st.booleans(), crash=CRASH)
     def note(self, said: str, kind: str, private: bool, crash: str | None) -> None:
         (self.secret if private else self.open).add(said)
         with self.crashing(crash):
-            self.memory.put(said, kind, {"key": "note"} if kind == "fact" else {}, PRIVATE if private else AGENT)
+            self.memory.put(
+                said, kind, {"key": "note"} if kind == "fact" else {}, PRIVATE if private else AGENT, key=self.key()
+            )
 
     @precondition(lambda self: self.known)
     @rule(data=st.data(), crash=CRASH)
@@ -91,9 +98,9 @@ class Life(RuleBasedStateMachine):
         said, record = data.draw(st.sampled_from(sorted(self.known))), self.some(data)
         with self.crashing(crash):
             if record is None or data.draw(st.booleans()):
-                self.memory.put(said, "episode", {}, AGENT)
+                self.memory.put(said, "episode", {}, AGENT, key=self.key())
             else:
-                self.memory.change(record.id, said, data.draw(st.sampled_from([AGENT, TAINTED])))
+                self.memory.change(record.id, said, data.draw(st.sampled_from([AGENT, TAINTED])), key=self.key())
 
     # ── a person with an editor ──
 
@@ -108,7 +115,10 @@ class Life(RuleBasedStateMachine):
             folder.mkdir(exist_ok=True)
             source = data.draw(st.sampled_from(files))
             target = folder / f"{data.draw(st.integers(0, 3))}.md"
-            (shutil.copy if data.draw(st.booleans()) else shutil.move)(source, target)
+            if data.draw(st.booleans()) and source != target:
+                shutil.copy(source, target)
+            else:
+                source.rename(target)
 
     @precondition(lambda self: self.known)
     @rule(data=st.data(), bare=st.booleans())
@@ -151,7 +161,7 @@ class Life(RuleBasedStateMachine):
             "reject": lambda: self.memory.reject(record.id),
             "quarantine": lambda: self.memory.quarantine(record.id),
             "forget": lambda: self.memory.forget(record.id, OWNER),
-            "own": lambda: self.memory.put(record.text, "entity", {}, OWNER),
+            "own": lambda: self.memory.put(record.text, "entity", {}, OWNER, key=self.key()),
         }
         with self.crashing(crash):
             calls[word]()
@@ -191,4 +201,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=3, stateful_step_count=12, deadline=None)
+TestLife.settings = settings(max_examples=30, stateful_step_count=14, deadline=None)

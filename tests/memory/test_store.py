@@ -187,7 +187,7 @@ def test_forgetting_takes_what_was_derived(memory: GroupMemory) -> None:
     lined = f"# November\n\n- One. <!-- {one} -->\n- Three. <!-- {three} -->"
     summary = put(lined, "episode", {"derived_from": [one, three]}, AGENT).id
     handed: list[list[str]] = []
-    gone = memory.forget(one, OWNER, first=handed.append)
+    gone = memory.forget(one, OWNER, first=handed.append).texts
     assert handed == [gone] and gone[0] == "Number one is about zebras and their food." and "- One." in gone
     assert {each.id for each in memory.every()} == {two, three, owners, summary}, "two gave way to what is gone"
     assert memory.get(summary).text == f"# November\n\n- Three. <!-- {three} -->"
@@ -205,11 +205,11 @@ def test_what_is_forgotten_comes_back_by_the_owner_alone(memory: GroupMemory) ->
     ids = [memory.put(said, "episode", {}, AGENT).id, memory.put(said, "entity", {}, AGENT).id]
     memory.put(said, "fact", {"key": "zebra"}, AGENT)
     backup = file_of(memory, ids[0]).read_bytes()
-    texts = memory.forget(ids[0], AGENT)
+    texts = memory.forget(ids[0], AGENT).texts
     assert texts == [said] and said not in (memory.root / "2026-12-01.md").read_text()
     with pytest.raises(NotFound):
         memory.get(ids[1])  # it said the same
-    assert memory.forget("fact:zebra", AGENT) == [said]
+    assert memory.forget("fact:zebra", AGENT).texts == [said]
     for kind, more in (("episode", {}), ("fact", {"key": "zebra"})):
         with pytest.raises(Refused, match="forgotten"):
             memory.put(said.upper(), kind, more, AGENT)

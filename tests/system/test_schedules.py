@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from clawd.commands import memory
 from clawd.ledger import firings
 from clawd.ledger.db import Ledger
 from tests.system import turned
@@ -78,6 +79,8 @@ def test_a_day_of_the_daemon(home: Home) -> None:
     assert "mail.toml:3 promt" in known(home, "mail")["error"] and known(home, "mail")["next"]
     write(home, "tea", "at = 2026-12-01T09:45:00\nprompt = 'sh: echo tea'")
     until(lambda: known(home, "tea")["next"], SOON)
+    for text in ("The weekly report goes to all of the team", "The weekly report goes to all of the team!"):
+        home.ask("memory.write", text=text, kind="entity")
     assert home.stop() == 0
     turn(home, "2026-12-01T11:42")  # it was down
     start(home)
@@ -91,6 +94,9 @@ def test_a_day_of_the_daemon(home: Home) -> None:
     until(lambda: known(home, "often")["next"][:16] == "2026-12-02T08:00", SOON)
     replies = [each for each in home.deliveries() if each["turn"] is not None]
     assert sorted(each["turn"] for each in replies) == [1, 2, 3, 4]
+    turn(home, "2026-12-02T02:31")  # asleep until after its night, in its zone
+    until(lambda: len(memory.listed(memory.opened(home.layout, "main"), "entity", ["active"])) == 1)
+    until(lambda: any(line["msg"] == "the memory of group main: merge 1" for line in home.log()))
     assert home.stop() == 0
 
 

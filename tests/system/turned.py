@@ -34,7 +34,7 @@ class Daemon(daemon.Daemon):
     def build(self, *arguments: Any) -> None:
         self.clock = Turned(self.home.root / FILE)
         super().build(*arguments)
-        self.clockwork.audit_s = 0.3
+        self.clockwork.audit_s = self.tending.audit_s = 0.3
 
 
 if __name__ == "__main__":

@@ -105,6 +105,11 @@ class Tool(Protocol):
         ...
 
 
+def told(result: dict[str, Any]) -> Act:
+    """The act of what is done already."""
+    return lambda tx, effect_id: result
+
+
 ToolTable = Mapping[str, Tool]
 UNDECLARED = frozenset({"memory"})  # in no prompt: another face of what is declared
 

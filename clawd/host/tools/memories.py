@@ -14,11 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from clawd.context.fence import fenced
+from clawd.context.memories import line
 from clawd.errors import UsageError
-from clawd.memory.admission import CLEAN
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import Written
-from clawd.memory.text import defanged
 
 Kind = Literal["episode", "entity", "fact", "procedure", "reflection", "profile"]
 _STAMPED = ("source", "trust", "taint", "origin", "status")
@@ -62,7 +61,7 @@ def moment(text: str, name: str, zone: str, *, end: bool = False) -> datetime | 
         raise UsageError(f"{name} is no time; write it like 2026-12-01 or 2026-12-01T09:00") from None
 
 
-def told(done: Written) -> dict[str, Any]:
+def became(done: Written) -> dict[str, Any]:
     """What became of a write. What it contradicts is still there."""
     beside = {"contradicts": done.conflicts} if done.conflicts else {}
     if done.status == "active":
@@ -71,21 +70,14 @@ def told(done: Written) -> dict[str, Any]:
     return {"id": done.id, "waits": waits, **beside}
 
 
-def shown(memories: Iterable[tuple[MemoryRecord, str, float]], zone: str, floor: float) -> str:
-    """Memories, each with what is shown of it and how far that is trusted, in a fence of their own."""
-    return fenced(f"memory-{secrets.token_hex(8)}", [_line(*each, zone, floor) for each in memories])
-
-
-def _line(record: MemoryRecord, text: str, trust: float, zone: str, floor: float) -> dict[str, Any]:
-    quoted = record.said is not None and text == record.said.quote
-    status = "active" if quoted else record.status  # what waits may cite the owner, who has said that already
-    return {
-        "id": record.id,
-        "kind": record.kind,
-        "trust": trust,
-        "source": record.source or record.origin.value,
-        "at": record.event_time.astimezone(ZoneInfo(zone)).isoformat(timespec="minutes"),
-        "status": status,
-        "note": None if status == "active" and trust >= floor else "not believed: nobody vouches for it",
-        "text": text if trust >= CLEAN else defanged(text),
-    }
+def shown(memories: Iterable[tuple[MemoryRecord, str, float]], zone: str, floor: float, most: int) -> str:
+    """Memories, each with what is shown of it, at most so many characters, and how far that is trusted, in a fence of
+    their own."""
+    lines = []
+    for record, text, trust in memories:
+        fields = line(record, text, trust, zone, most)
+        quote = fields.pop("said", None)
+        status = "active" if quote else record.status  # what waits may cite the owner, who has said that already
+        note = None if status == "active" and trust >= floor else "not believed: nobody vouches for it"
+        lines.append({**fields, "status": status, "note": note, "text": quote or fields["text"]})
+    return fenced(f"memory-{secrets.token_hex(8)}", lines)

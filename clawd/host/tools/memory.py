@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from clawd.host.tools import Act, ToolContext
+from clawd.host.tools import Act, ToolContext, told
 from clawd.host.tools.memories import Wish, key_of
-
-if TYPE_CHECKING:
-    from clawd.ledger.db import Transaction
 
 NAME = "memory"
 DESCRIPTION = "Your memory as files beneath /memories."
@@ -46,8 +43,4 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act | dict[str,
     if arguments.command == "view":
         fence = f"memory-{secrets.token_hex(8)}"
         return {"text": f"<{fence}>\n{said}\n</{fence}>"}
-
-    def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        return {"text": said}
-
-    return act
+    return told({"text": said})

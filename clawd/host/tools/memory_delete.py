@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from pydantic import Field
 
-from clawd.host.tools import Act, ToolContext
+from clawd.host.tools import Act, ToolContext, told
 from clawd.host.tools.memories import Wish
-
-if TYPE_CHECKING:
-    from clawd.ledger.db import Transaction
 
 NAME = "memory_delete"
 DESCRIPTION = "Forget a memory."
@@ -31,8 +26,4 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
     assert context.memory is not None
     id = arguments.id.strip()
     await context.memory.delete(id)
-
-    def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        return {"forgotten": id}
-
-    return act
+    return told({"forgotten": id})

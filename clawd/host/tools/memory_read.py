@@ -31,4 +31,4 @@ async def prepare(context: ToolContext, arguments: Arguments) -> dict[str, Any]:
     record, end = await context.memory.read(arguments.id.strip()), arguments.offset + ROOM
     given = [(record, record.text[arguments.offset : end], record.trust)]
     more = {"next": end} if end < len(record.text) else {}
-    return {"memory": shown(given, context.zone, context.memory.floor), **more}
+    return {"memory": shown(given, context.zone, context.memory.floor, ROOM), **more}

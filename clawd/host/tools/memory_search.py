@@ -52,9 +52,5 @@ async def prepare(context: ToolContext, arguments: Arguments) -> dict[str, Any]:
     if not hits:
         return {"found": 0, "lanes": lanes}
     room = min(MOST_OF_ONE, ROOM // len(hits))
-    given = [(hit.record, _cut(hit.text, room), hit.trust) for hit in hits]
-    return {"found": len(hits), "memories": shown(given, context.zone, memory.floor), "lanes": lanes}
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[:room]} [… cut]"
+    given = [(hit.record, hit.text, hit.trust) for hit in hits]
+    return {"found": len(hits), "memories": shown(given, context.zone, memory.floor, room), "lanes": lanes}

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from pydantic import Field
 
 from clawd.errors import UsageError
-from clawd.host.tools import Act, ToolContext
-from clawd.host.tools.memories import Said, Wish, key_of, told
+from clawd.host.tools import Act, ToolContext, told
+from clawd.host.tools.memories import Said, Wish, became, key_of
 from clawd.host.tools.memory_write import MOST
-
-if TYPE_CHECKING:
-    from clawd.ledger.db import Transaction
 
 NAME = "memory_update"
 DESCRIPTION = "Replace a memory's text; see tool_help."
@@ -36,9 +31,4 @@ async def prepare(context: ToolContext, arguments: Arguments) -> Act:
         raise UsageError("a memory needs some text; memory_delete forgets one")
     said = arguments.said.model_dump() if arguments.said else None
     done = await context.memory.update(arguments.id.strip(), arguments.content, said, key_of(arguments))
-    result = told(done)
-
-    def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        return result
-
-    return act
+    return told(became(done))

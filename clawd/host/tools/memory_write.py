@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from clawd.errors import UsageError
-from clawd.host.tools import Act, ToolContext
-from clawd.host.tools.memories import Kind, Said, Wish, key_of, moment, told
-
-if TYPE_CHECKING:
-    from clawd.ledger.db import Transaction
+from clawd.host.tools import Act, ToolContext, told
+from clawd.host.tools.memories import Kind, Said, Wish, became, key_of, moment
 
 NAME = "memory_write"
 DESCRIPTION = "Remember something beyond this conversation; tool_help has kinds and citing."
@@ -54,9 +51,4 @@ async def kept(context: ToolContext, arguments: Arguments, *, wait: bool) -> Act
     metadata = {name: value for name, value in given.items() if value}
     metadata |= {"event_time": at.isoformat()} if at else {}
     key = f"{wait} {key_of(arguments)}"
-    result = told(await context.memory.write(arguments.content, arguments.kind, metadata, key, wait=wait))
-
-    def act(tx: Transaction, effect_id: int) -> dict[str, Any]:
-        return result
-
-    return act
+    return told(became(await context.memory.write(arguments.content, arguments.kind, metadata, key, wait=wait)))
