@@ -8,12 +8,14 @@ file came to have its id. Any process may look; nothing here writes a memory.
 from __future__ import annotations
 
 import hashlib
+import logging
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from clawd.errors import StorageError
 from clawd.memory import judgement, keyed, looks, rows, standing, text, tree
 from clawd.memory.admission import seen_trust
 from clawd.memory.judgement import Worth
@@ -27,6 +29,7 @@ from clawd.search.embedders import Embedder
 from clawd.search.index import Index
 from clawd.trust import Origin
 
+log = logging.getLogger(__name__)
 _BATCH = 2000  # files that are held in memory at once
 _MANY = 100  # files from which on tables are read at once
 
@@ -81,11 +84,16 @@ class Catalogue:
     @contextmanager
     def writing(self, *paths: str) -> Iterator[None]:
         """While we change these files ourselves, and look at them then: what that does to the times of their
-        directories is no news."""
+        directories is no news. What is written is kept, though the index has no room for it: the next look has it."""
         folders = {path.rpartition("/")[0] for path in paths}
         quiet = {folder for folder in folders if self._directories.get(folder) == looks.moved(self.root, folder)}
         yield
-        self._take(list(paths))
+        try:
+            self._take(list(paths))
+        except StorageError as error:
+            log.warning("what was kept is not in the index yet: %s", error)
+            self._directories.clear()
+            return
         self._directories |= {folder: looks.moved(self.root, folder) for folder in quiet}
 
     def _scan(self, folders: Iterable[str] | None = None) -> None:

@@ -24,7 +24,7 @@ from clawd.search.ranking import VOUCHED
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_BUSY_S = 5.0
+_BUSY_S = 30.0  # another process may fill it just now, from 100,000 files
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _CACHE_KB = 16_000
 
@@ -229,6 +229,6 @@ def _is_damage(error: sqlite3.Error) -> bool:
 def _told(error: sqlite3.Error, path: Path) -> StorageError:
     code = _code(error)
     if code == sqlite3.SQLITE_FULL:
-        return DiskFull(f"there is no room for {path}")
+        return DiskFull(f"there is no room for {path}", hint="make room: nothing in it is needed, it is filled again")
     hint = "another process holds it; try again" if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else None
     return StorageError(f"the search index {path} cannot be used: {error}", hint=hint)

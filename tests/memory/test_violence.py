@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.errors import Refused, StorageError
+from clawd.errors import DiskFull, Refused, StorageError
 from clawd.memory.store import OWNER, GroupMemory
 from tests.memory.conftest import found
 
@@ -73,3 +73,14 @@ def test_a_memory_that_is_a_link_is_not_followed_and_told(memory: GroupMemory, t
         memory.put("The lighthouse is green.", "procedure", {}, OWNER)
     assert not any((tmp_path / "elsewhere").iterdir())
     assert any("is a link" in each for each in memory.look())
+
+
+def test_what_is_kept_is_kept_though_its_index_has_no_room(memory: GroupMemory) -> None:
+    memory.look()
+    pages = memory._catalogue.index.read(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
+    memory._catalogue.index.read(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    kept = memory.put("The lighthouse is green. " * 4000, "episode", {}, OWNER)
+    with pytest.raises(DiskFull, match="no room"):
+        memory.look()
+    memory._catalogue.index.close()
+    assert kept.status == "active" and found(memory, "lighthouse", OWNER) == [kept.id]
