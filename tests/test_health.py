@@ -76,6 +76,9 @@ def test_a_sound_memory_is_sound(home: Home) -> None:
     memory.put("The boat is green.", "entity", {}, OWNER)
     memory.close()
     assert told(home, "memory")[-1] == ("ok", "every memory can be read, and is known")
+    (home.state / "trust.jsonl").unlink()
+    [(level, _)] = [each for each in told(home, "memory") if "trust.jsonl is gone" in each[1]]
+    assert level == "error"
 
 
 def test_what_is_wrong_with_memory_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
+from pathlib import Path
 
 from clawd.commands.memory import opened
-from clawd.config.home import GroupHome, Home
+from clawd.config.home import GroupHome, Home, group_folders
 from clawd.config.load import load_config
 from clawd.context.imports import decoded, resolve
 from clawd.errors import ClawdError, StorageError
@@ -19,7 +20,7 @@ from clawd.health.findings import Finding, finding, settings_of_groups
 from clawd.health.groups import named
 from clawd.memory import tree
 from clawd.memory.provenance import TrustLedger, stamp_of
-from clawd.memory.record import QUARANTINE
+from clawd.memory.record import ID, QUARANTINE
 
 MOST_LINES, MOST_BYTES = 200, 25 << 10  # of what is in every prompt: what Claude Code reads of such a file
 _NEEDS = ("wordllama", "tokenizers", "safetensors", "numpy")
@@ -102,6 +103,9 @@ def _ledger(home: Home) -> Iterator[Finding]:
         with TrustLedger(file).open() as lines:
             wrong = [n for n, line in enumerate(lines, 1) if not line.endswith(b"\n") or stamp_of(line) is None]
     except FileNotFoundError:
+        if any(_has_ours(home.group(each).memory) for each in group_folders(home)):
+            message = f"{file} is gone: memories that clawd wrote are trusted as files made by hand, or less"
+            yield finding("memory", "error", message, "clawd memory trust FILE, for what is yours")
         return
     except StorageError as error:
         yield finding("memory", "error", error.message, f"ls -l {shlex.quote(str(file))}")
@@ -113,3 +117,9 @@ def _ledger(home: Home) -> Iterator[Finding]:
     if wrong:
         message = f"{file} has {len(wrong)} lines that are no stamps, the first is line {wrong[0]}; they are left out"
         yield finding("memory", "warn", message, f"sed -n {wrong[0]}p {shlex.quote(str(file))}")
+
+
+def _has_ours(memory: Path) -> bool:
+    """Whether there are memories that clawd gave an id."""
+    looked = (tree.look(memory, path) for path, _ in (tree.walk(memory, []) if memory.is_dir() else ()))
+    return any(ID.fullmatch(raw.id) for each in looked for raw in each.memories)

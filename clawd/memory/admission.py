@@ -93,4 +93,4 @@ def may_change(voice: Voice, record: MemoryRecord) -> str:
         return f"{record.id} is {record.status}: the owner decides about it"
     if record.origin is Origin.AGENT and voice.taint >= record.taint and seen_trust(record) <= voice.taint:
         return ""
-    return f"this turn is trusted at {voice.taint:g}, and {record.id} is not its to change: the owner can"
+    return f"this turn is trusted at {voice.taint:g}, and {record.id} is not its to change"

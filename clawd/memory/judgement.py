@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from clawd.memory import text
+from clawd.memory.admission import FLOOR
 from clawd.memory.daily import Piece
 from clawd.memory.provenance import Stamp
-from clawd.memory.record import QUARANTINE, MemoryRecord, Said, Status
+from clawd.memory.record import ID, QUARANTINE, MemoryRecord, Said, Status
 from clawd.memory.standing import Marked
 from clawd.memory.tree import RawMemory
 from clawd.trust import TRUST, Origin
@@ -64,6 +65,8 @@ def of_page(raw: RawMemory, id: str, known: Worth, stamps: Sequence[Stamp]) -> M
         kind = "profile" if id.startswith("up_") else "fact"
     if raw.path.startswith(f"{QUARANTINE}/") and status != "proposed":
         status = "quarantined"
+    if not stamps and ID.fullmatch(raw.id):
+        known, status = _as_it_says(raw, known, status)
     cited = stamp is not None and said is not None and stamp.quote == text.digest(said["quote"])
     created = raw.fields.get("created", raw.at)
     return MemoryRecord(
@@ -73,6 +76,17 @@ def of_page(raw: RawMemory, id: str, known: Worth, stamps: Sequence[Stamp]) -> M
         Said(**said) if cited and said else None, _private(stamps), raw.fields.get("key", ""), raw.path, raw.head,
         raw.whole,
     )  # fmt: skip
+
+
+def _as_it_says(raw: RawMemory, known: Worth, status: Status) -> tuple[Worth, Status]:
+    """Of a file that clawd once wrote and nobody has a stamp of: it comes from elsewhere, or the trust ledger was lost.
+    What it says of itself can only lower it."""
+    said = raw.fields.get("trust")
+    trust = min(known.trust, said) if isinstance(said, int | float) and 0 <= said <= 1 else known.trust
+    taint = trust if trust < FLOOR else known.taint
+    holds = raw.fields.get("status")
+    status = holds if status == "active" and holds in ("proposed", "quarantined", "superseded") else status
+    return replace(known, trust=trust, taint=min(known.taint, taint)), status
 
 
 def of_fact(raw: RawMemory, known: Worth, stamps: Sequence[Stamp]) -> MemoryRecord:

@@ -32,6 +32,8 @@ _CORRECTION = re.compile(
 _REMARK = re.compile(
     r"…|nothing found|no file has|the (?:file|directory) is empty|no result|interrupted:|it is no text", re.IGNORECASE
 )
+# What a turn may not is no failure, and no lesson helps it.
+_DENIED = re.compile(r"\b(?:the owner|not its to change)\b", re.IGNORECASE)
 # What went wrong where nobody who is asked the same again can do better.
 _OURS = re.compile(
     r"\b(?:budget|credential|api key|rate limit|overloaded|unavailable|sandbox|daemon|defect of clawd|script cannot"
@@ -121,7 +123,9 @@ def _wrong(result: str) -> str:
     if not (last.startswith("[") and last.endswith("]")) or _is_json(result):
         return ""
     said = result.rstrip()[: -len(last)].strip()
-    if _REMARK.match(last[1:]) or (last == "[exit code 1]" and not said):  # as grep, test and diff say no
+    if _DENIED.search(last) or _REMARK.match(last[1:]):
+        return ""
+    if last == "[exit code 1]" and not said:  # as grep, test and diff say no
         return ""
     return f"{last[1:-1].rstrip('.')}" + (f", after: {said[-_SAID:]}" if said else "")
 

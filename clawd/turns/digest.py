@@ -1,5 +1,5 @@
 """One message to the owner about memories that wait for their word, instead of one each: some seconds after the last
-one came and no turn of its group is at work, and at most one a day for each group, unless many are new."""
+one came and no turn of its group is at work, and at most one a day for each group, or an hour while many are new."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from clawd.turns.memory import Memories
 log = logging.getLogger(__name__)
 
 AFTER_S = 15.0
-DAY = timedelta(days=1)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 MANY = 10
 
 
@@ -32,7 +32,7 @@ def when(now: datetime, told: datetime | None, known: Collection[str], waiting: 
     new = [each for each in waiting if each not in known]
     if not new:
         return None
-    return now if told is None or len(new) > MANY else max(now, told + DAY)
+    return now if told is None else max(now, told + (HOUR if len(new) > MANY else DAY))
 
 
 class Digest:

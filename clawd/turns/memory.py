@@ -142,7 +142,9 @@ class Memories:
         async def recall() -> Recalled:
             self._recalls[group] += 1
             try:
-                return await self.do(group, lambda memory: recalled_of(memory, claim, k))
+                alone = await self._ledger.do(lambda tx: chats.is_direct(tx, claim.turn))
+                seen = replace(claim, others=claim.others or not alone)
+                return await self.do(group, lambda memory: recalled_of(memory, seen, k))
             finally:
                 self._recalls[group] -= 1
 
@@ -204,11 +206,12 @@ def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
 
 def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
     row: Row = turns.get(tx, turn)
-    _, others = turns.known(tx, row["grp"], row["session"])
+    alone = chats.is_direct(tx, row)
+    others = turns.known(tx, row["grp"], row["session"])[1] or not alone  # who has not spoken may read along
     typed = inbound.typed_by_owner(tx, row, others) if citing else ()
     heard = tuple(Heard(seq, text, moment_of(at), alone) for seq, text, at, alone in typed)
     return Voice(origin, Role(row["authority"]), row["taint"], f"{row['session']}#{turn}", turn,
-                 private=chats.is_direct(tx, row), others=others, heard=heard)  # fmt: skip
+                 private=alone, others=others, heard=heard)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,6 +260,16 @@ def test_the_trust_ledger_is_read_on_and_again_from_its_beginning(make: Callable
     assert found(two, "gate") == [id] and len(two.find("door", AGENT)[0]) == 1
 
 
+def test_where_the_trust_ledger_is_lost_nothing_gains(memory: GroupMemory) -> None:
+    low = memory.put(POISON, "episode", {}, TAINTED).id
+    waits = memory.put("To open the gate, ring twice and wait.", "procedure", {}, AGENT).id
+    clean = memory.put("The gate is green.", "entity", {}, AGENT).id
+    memory._ledger.path.unlink()
+    known = {id: (memory.get(id).trust, memory.get(id).status) for id in (low, waits, clean)}
+    assert known == {low: (0.2, "proposed"), waits: (0.6, "proposed"), clean: (0.6, "active")}
+    assert memory.get(low).taint == 0.2 and not found(memory, "weekly invoices") and found(memory, "gate") == [clean]
+
+
 @pytest.mark.parametrize("damage", ["missing", "damaged", "empty"])
 def test_an_index_is_made_anew_and_says_so(memory: GroupMemory, damage: str) -> None:
     id = memory.put("The gate is green.", "entity", {}, AGENT).id

@@ -19,7 +19,7 @@ from clawd.ledger.db import Ledger
 from clawd.ledger.deliveries import TERMINAL
 from clawd.memory.protocol import Voice
 from clawd.trust import Origin, Role
-from clawd.turns.digest import DAY, MANY, Digest, when
+from clawd.turns.digest import DAY, HOUR, MANY, Digest, when
 from clawd.turns.memory import Memories
 from tests.ledger.conftest import NOW
 
@@ -35,6 +35,7 @@ AT = datetime(2026, 12, 1, 9, tzinfo=UTC)
     (AT - DAY, ["a"], ["a", "b"], AT),
     (AT - timedelta(hours=1), ["a"], list("bcdefghijk"), AT + timedelta(hours=23)),
     (AT - timedelta(hours=1), ["a"], list("bcdefghijkl"), AT),
+    (AT - timedelta(minutes=20), ["a"], list("bcdefghijkl"), AT + timedelta(minutes=40)),
     (AT - timedelta(hours=1), ["a", "b"], ["a"], None),
 ])  # fmt: skip
 def test_when_the_owner_is_told(
@@ -103,6 +104,7 @@ async def test_one_message_after_the_turn_and_none_again_after_a_restart(tmp_pat
         for number in range(MANY):
             memories.of("family").put(f"Note {number} of many.", "entity", {}, AGENT)
         memories.of("family").put("One more of many.", "entity", {}, AGENT)
+        clock.advance(HOUR.total_seconds())
         digest.waits("family")
         await until(lambda: len(told()) == 3)
         assert "12 memories wait for your word in the group family" in told()[-1]

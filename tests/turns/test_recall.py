@@ -24,8 +24,8 @@ from clawd.turns.memory import MOST_RECALLS, Memories
 pytestmark = pytest.mark.anyio
 
 
-def claim(text: str, taint: float = 1.0, others: bool = False) -> Claim:
-    row: Any = {"id": 7, "grp": "main", "session": "terminal:main"}
+def claim(text: str, taint: float = 1.0, others: bool = False, channel: str = "terminal") -> Claim:
+    row: Any = {"id": 7, "grp": "main", "session": f"{channel}:main", "channel": channel, "account": "", "chat": "main"}
     wake = {"joined": 0, "parts": [{"kind": "typed", "text": text}]}
     return Claim(row, 0, Role.OWNER, taint, [wake] if text else [], [], others=others)
 
@@ -55,6 +55,7 @@ async def test_what_would_lower_a_turn_or_is_not_for_others_is_left_out(tmp_path
     assert await ground.given(claim("boat")) == (owner, 1)
     assert await ground.given(claim("boat", 0.6)) == (["a tool saw the boat", *owner], 0)
     assert await ground.given(claim("boat", others=True)) == (owner[:1], 1)
+    assert await ground.given(claim("boat", channel="telegram")) == (owner[:1], 1), "somebody may read along"
     assert await ground.given(claim("nothing of it")) == ([], 0)
     assert await ground.given(claim("")) == ([], 0)
     ground.table = MemoryTable(recall_k=1)
