@@ -8,6 +8,7 @@ deliveries are flushed.
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -126,6 +127,7 @@ class Daemon(Rooms):
                 {word: command.help or "not built yet" for word, command in COMMANDS.items()},
             )
             await tasks.start(self.control.serve, name="control")
+            gc.freeze()  # what is here stays: to look through all of it again and again would stop the event loop
             self.ready = True
             logger.info("ready", extra={"pid": os.getpid()})
             await watchdog.tell("READY=1", "STATUS=at work")

@@ -175,6 +175,7 @@ def test_what_a_member_s_turn_made_acts_for_them_for_ever(home: Home, line: Line
     line.json("groups", "trust", "main")  # a clean work tree lifts nothing of what a schedule acts for
     line.json("schedule", "run", "spy")
     assert line.ran("spy")["outcome"] == "ran"
+    until(lambda: home.said()[-1:] == [("assistant", "seen")])
     sent, service, made = [content for role, content in home.said() if role == "tool"][-3:]
     assert "nothing was sent to terminal:main yet: this turn acts for member" in sent
     assert service.startswith("403 ") and "owner" in service, service
