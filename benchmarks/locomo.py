@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -158,3 +159,9 @@ def _conversation(chance: random.Random, names: tuple[str, str]) -> dict[str, An
     qa += [{"question": f"How often did {speaker} {meaning}?", "evidence": told, "category": 1}
            for (speaker, meaning), told in said.items() if len(told) == 2]  # fmt: skip
     return {"conversation": conversation, "qa": qa}
+
+
+if __name__ == "__main__":  # python -m benchmarks.locomo PATH
+    from benchmarks.__main__ import main
+
+    sys.exit(main(["locomo", *sys.argv[1:]]))
