@@ -258,8 +258,10 @@ class GroupMemory(ReadMemory):
                 first(plan.texts)
                 self._pen.unlog(plan.gone)
             for changed, stat in plan.cut:
-                with suppress(Changed):
+                try:
                     self._pen.keep(changed, "update", voice.turn, seen=stat)
+                except Changed:  # what is to be forgotten stands in it, too
+                    raise StorageError(f"{changed.file} is being changed just now", hint="forget it again") from None
             self._pen.remove(plan.gone, "delete", voice.turn)
             for again, stat in plan.again:
                 with suppress(Changed):

@@ -117,8 +117,11 @@ _GONE = frozenset(("delete", "reject"))
 
 def proposed(trust: Path) -> set[str]:
     """Groups in which something waits, by the trust ledger. It blocks."""
-    latest = {(stamp.group, stamp.id): stamp for stamp in TrustLedger(trust).read()}
-    return {group for (group, _), stamp in latest.items() if stamp.status == "proposed" and stamp.op not in _GONE}
+    waiting = set[tuple[str, str]]()
+    for stamp in TrustLedger(trust).read():
+        waits = stamp.status == "proposed" and stamp.op not in _GONE
+        (waiting.add if waits else waiting.discard)((stamp.group, stamp.id))
+    return {group for group, _ in waiting}
 
 
 def said(group: str, count: int) -> str:

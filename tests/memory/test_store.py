@@ -200,6 +200,18 @@ def test_forgetting_takes_what_was_derived(memory: GroupMemory) -> None:
     assert memory.get(owners).text == "Zebras are mine.", "what an agent may not change, it does not take along"
 
 
+def test_what_is_edited_while_it_is_to_lose_a_line_is_no_silent_rest(memory: GroupMemory) -> None:
+    one, two = (memory.put(f"Zebra {n} eats hay.", "episode", {}, AGENT).id for n in ("one", "two"))
+    lined = f"- Zebra one. <!-- {one} -->\n- Zebra two. <!-- {two} -->"
+    summary = memory.put(lined, "episode", {"derived_from": [one, two]}, AGENT).id
+    path = file_of(memory, summary)
+    with pytest.raises(StorageError, match="being changed"):
+        memory.forget(one, OWNER, first=lambda texts: path.write_text(f"{path.read_text()}- A line of mine.\n"))
+    assert memory.get(one).text == "Zebra one eats hay."
+    memory.forget(one, OWNER)
+    assert memory.get(summary).text == f"- Zebra two. <!-- {two} -->\n- A line of mine."
+
+
 def test_what_is_forgotten_comes_back_by_the_owner_alone(memory: GroupMemory) -> None:
     said = "The zebra lives in the blue house by the river."
     ids = [memory.put(said, "episode", {}, AGENT).id, memory.put(said, "entity", {}, AGENT).id]
