@@ -20,6 +20,8 @@ from clawd.approvals.kinds import kinds
 from clawd.approvals.wall import Wall
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
+from clawd.commands.arrivals import ArrivalOperations
+from clawd.commands.external import ExternalOperations
 from clawd.commands.memory import MemoryOperations
 from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.operations import Operation, Operations
@@ -399,6 +401,8 @@ class Rooms:
             **self.speakers.table(),
             **self.schedules.table(),
             **self.memory.table(),
+            **ExternalOperations().table(),
+            **ArrivalOperations().table(),
             "channels.list": self.channels.list,
             **asked,
         }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from clawd.cli import writing
 from clawd.cli.page import give, settled
+from clawd.commands import writing
 from clawd.config.home import Home
 
 

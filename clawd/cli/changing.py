@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from clawd.cli import writing
 from clawd.cli.page import cell, give, say
+from clawd.commands import writing
 from clawd.config.home import Home
 
 

@@ -17,8 +17,7 @@ _MESSAGE = ("id", "group", "session", "sender", "state", "turn", "attempt", "rec
 
 def status(options: Namespace, home: Home) -> int:
     """The daemon's own word where it answers, else what the home shows."""
-    from clawd.cli import writing
-    from clawd.commands import looking
+    from clawd.commands import looking, writing
     from clawd.control.client import NoDaemon
 
     try:
@@ -158,8 +157,8 @@ def session_check(options: Namespace, home: Home) -> int:
 
 def channels(options: Namespace, home: Home) -> int:
     """How each channel is, by what was heard of it."""
-    from clawd.cli import writing
     from clawd.commands import channels as known
+    from clawd.commands import writing
     from clawd.control.client import NoDaemon
 
     try:

@@ -12,9 +12,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clawd.cli import writing
 from clawd.cli.clean import clean
 from clawd.cli.page import cell, give, say, when_shortly, write_json
+from clawd.commands import writing
 from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
 

@@ -6,9 +6,9 @@ import asyncio
 import os
 from argparse import Namespace
 
-from clawd.cli import writing
 from clawd.cli.companion import companion
 from clawd.cli.page import give, say
+from clawd.commands import writing
 from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from clawd.cli import writing
 from clawd.cli.clean import clean
 from clawd.cli.page import cell, give, say, settled, when_shortly, write_json
+from clawd.commands import writing
 from clawd.config.home import Home
 
 _OPTIONS = ("group", "id", "prompt", "tz", "skill", "session", "deliver_to", "catch_up", "catch_up_within", "jitter",

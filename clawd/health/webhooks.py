@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clawd.cli import writing
+from clawd.commands import writing
 from clawd.config.group import Webhook
 from clawd.config.home import Home
 from clawd.config.load import load_config

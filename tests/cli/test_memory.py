@@ -131,7 +131,7 @@ def test_a_yes_to_another_text_than_the_one_that_was_printed_is_none(line: Line)
     shown = text.digest(line.memory.get(id).text)
     file = line.memory.root / line.memory.get(id).file
     file.write_text(file.read_text().replace("1234", "9999"))
-    from clawd.cli import writing
+    from clawd.commands import writing
     from clawd.errors import ClawdError
 
     with pytest.raises(ClawdError):

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from clawd.cli import writing
-from clawd.commands import looking
+from clawd.commands import looking, writing
 from clawd.config.home import Home as Layout
 from clawd.control import wire
 from clawd.control.client import ControlClient

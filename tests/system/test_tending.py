@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from clawd.cli import writing
-from clawd.commands import memory
+from clawd.commands import memory, writing
 from clawd.memory.store import OWNER
 from tests.canary import CANARY
 from tests.standin import Recorded, Reply, Standin

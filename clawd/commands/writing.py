@@ -1,12 +1,12 @@
-"""How the command line changes anything: through the running daemon, else itself under the home's lock."""
+"""How a program beside the daemon changes anything: through the running daemon, else itself under the home's lock."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Any
 
-from clawd.cli.page import settled
 from clawd.config.home import Home
 from clawd.control.client import ControlClient, NoDaemon
 from clawd.errors import HomeBusy
@@ -49,6 +49,10 @@ def _alone(home: Home, op: str, params: dict[str, Any]) -> Any:
     lock = HomeLock(home.lock_file)
     lock.acquire()
     try:
-        return settled(operations.offline(home)[op](params))
+        return asyncio.run(_awaited(operations.offline(home)[op](params)))
     finally:
         lock.release()
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value

@@ -1,0 +1,44 @@
+"""The commands that are about conversations."""
+
+from __future__ import annotations
+
+from clawd.cli.catalogue.arguments import IN_GROUP, OF_GROUP, Command, argument, seconds
+
+_ID = argument("id", metavar="ID", help="the session (clawd session list)")
+
+COMMANDS = (
+    Command(
+        ("chat",),
+        "talk to the agent",
+        "chat:chat",
+        (
+            argument("-m", dest="message", metavar="TEXT", help="one message, one reply; - reads standard input"),
+            IN_GROUP,
+            argument("--session", metavar="ID", help="a session of its own (default: the group's)"),
+            argument(
+                "--as",
+                dest="speaker",
+                metavar="WHO",
+                default="owner",
+                help="owner, admin:NAME, member:NAME, …",
+            ),
+            argument("--timeout", type=seconds, metavar="S", help="how long to wait for a reply (-m: 300)"),
+            argument("--engine", metavar="E", help="what answers, for this conversation alone (the owner's choice)"),
+            argument("--model", metavar="M", help="which model, as NAME or SERVICE/NAME"),
+            argument("--effort", metavar="L", help="how much it thinks: low, medium or high"),
+        ),
+    ),
+    Command(
+        ("context", "show"),
+        "what the next turn would tell its model, part by part",
+        "context:show",
+        (
+            IN_GROUP,
+            argument("--session", metavar="S", help="of this session (default: the group's)"),
+            argument("--wake", metavar="TEXT", default="hello", help="what is said to it (default: hello)"),
+        ),
+    ),
+    Command(("session", "list"), "all sessions", "looking:sessions", (OF_GROUP,)),
+    Command(("session", "show"), "a session's messages", "looking:session", (_ID,)),
+    Command(("session", "check"), "whether a session's file is whole", "looking:session_check", (_ID,)),
+)
