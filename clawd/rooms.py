@@ -22,6 +22,7 @@ from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.arrivals import ArrivalOperations
 from clawd.commands.external import ExternalOperations
+from clawd.commands.external_memory import ExternalMemory
 from clawd.commands.memory import MemoryOperations
 from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.operations import Operation, Operations
@@ -402,6 +403,7 @@ class Rooms:
             **self.schedules.table(),
             **self.memory.table(),
             **ExternalOperations().table(),
+            **ExternalMemory(home, ledger, self.memories, self.operations.group).table(),
             **ArrivalOperations().table(),
             "channels.list": self.channels.list,
             **asked,

@@ -22,10 +22,6 @@ class ExternalOperations:
         state: recorded|waits|known, waits[]}."""
         raise NotBuilt("injecting is not built yet")
 
-    async def remember(self, params: Params) -> Params:
-        """{session, group?, text, fact?, at?, tags?, key?} → {group, id, status, trust, why?, state: kept|known}."""
-        raise NotBuilt("injecting is not built yet")
 
-
-_OPERATIONS = {"session.inject": ExternalOperations.inject, "memory.external": ExternalOperations.remember}
+_OPERATIONS = {"session.inject": ExternalOperations.inject}
 OPERATIONS = tuple(_OPERATIONS)

@@ -15,7 +15,7 @@ from typing import Any
 
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
-from clawd.commands import arrivals, external, memory, people, schedules
+from clawd.commands import arrivals, external, external_memory, memory, people, schedules
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective
@@ -206,7 +206,10 @@ def offline(home: Home) -> dict[str, Operation]:
             )  # fmt: skip
             kept = memory.MemoryOperations(memories, Tending(home, ledger, clock, memories), own.group)
             try:
-                rooms = (own, speakers, known, kept, external.ExternalOperations(), arrivals.ArrivalOperations())
+                outside = external_memory.ExternalMemory(home, ledger, memories, own.group)
+                rooms = (
+                    own, speakers, known, kept, external.ExternalOperations(), outside, arrivals.ArrivalOperations()
+                )  # fmt: skip
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()
@@ -222,6 +225,7 @@ def offline(home: Home) -> dict[str, Operation]:
             *schedules.OPERATIONS,
             *memory.OPERATIONS,
             *external.OPERATIONS,
+            *external_memory.OPERATIONS,
             *arrivals.OPERATIONS,
         )
     }
