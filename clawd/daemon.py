@@ -21,6 +21,7 @@ import anyio
 
 from clawd import __version__, ending, faults, log, watchdog
 from clawd.adapters import ChannelInbox
+from clawd.commands import handed
 from clawd.commands.table import COMMANDS
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
@@ -107,6 +108,8 @@ class Daemon(Rooms):
         async with anyio.create_task_group() as tasks:
             self.build(Tasks(tasks, self._failed), {"status": self.status})
             await self.operations.adopt_folders()
+            await self.operations.adopt_sessions()
+            handed.clear(self.home)
             self.tasks.start_soon(self.owner.troubles, self.signals, name="troubles")
             self.tasks.start_soon(self.live.run, name="live turns")
             await self.intake.carry_out_open()
@@ -116,6 +119,7 @@ class Daemon(Rooms):
             await self.intake.recover()
             await self.outbox.start()
             self.tasks.start_soon(self.recorder.add_notes)
+            self.tasks.start_soon(self.injector.run, name="injecting")
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             self.tasks.start_soon(self.questions.run, name="questions")
             self.tasks.start_soon(self.approvals.run, name="approvals")
