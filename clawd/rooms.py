@@ -403,7 +403,9 @@ class Rooms:
             **self.speakers.table(),
             **self.schedules.table(),
             **self.memory.table(),
-            **ExternalOperations(home, ledger, self.operations, self.injector, self.config.external).table(),
+            **ExternalOperations(
+                home, ledger, self.operations, self.injector, self.memories, self.config.external
+            ).table(),
             **ArrivalOperations().table(),
             "channels.list": self.channels.list,
             **asked,

@@ -233,7 +233,7 @@ def offline(home: Home) -> dict[str, Operation]:
             kept = memory.MemoryOperations(memories, Tending(home, ledger, clock, memories), own.group)
             injector = Injector(home, ledger, clock)
             outside = external.ExternalOperations(
-                home, ledger, own, injector, lambda name: own.own_config(name).external
+                home, ledger, own, injector, memories, lambda name: own.own_config(name).external
             )
             try:
                 rooms = (own, speakers, known, kept, outside, arrivals.ArrivalOperations())
