@@ -10,7 +10,7 @@ Its own bytes are left only where its own loader would stumble over them, and by
 - its restore step drops calls without their results, and results without their calls (`_sanitize_tool_pairs`): see
   `restorable`.
 
-Source: pythonclaw 0.7.2, core/session_store.py, core/memory/storage.py and core/agent.py, and as it was found to behave.
+Source: pythonclaw 0.7.2, core/session_store.py, core/memory/storage.py and core/agent.py, and how these behave.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ CAP = 50  # messages that PythonClaw loads of a session, and keeps when it saves
 _SPLITS = re.compile(r"<!-- msg:(.*?) -->")  # where its reader begins a message, anywhere in the file
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_NO_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # JSON lets them stand
 _LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 _STRUCTURE = re.compile(r"(?<![^\r\n])(?=## |> Updated:)")  # of MEMORY.md
 ORPHAN = "The result of a tool call that is not known{id}:\n\n{text}"
@@ -42,7 +43,7 @@ ORPHAN = "The result of a tool call that is not known{id}:\n\n{text}"
 
 def session_name(session: str) -> str:
     """The file's name in `context/sessions`."""
-    return f"{safe_name(_whole(session))}.md"
+    return f"{safe_name(whole(session))}.md"
 
 
 def session_bytes(session: str, blocks: Sequence[Block]) -> bytes:
@@ -116,11 +117,11 @@ def _message(block: Block) -> str:
 
 def _meta(meta: dict[str, Any]) -> str:
     """META in one line, which ends where its reader believes it to end."""
-    return _whole(json.dumps(meta, ensure_ascii=False)).replace(" -->", " --\\u003e")
+    return whole(json.dumps(meta, ensure_ascii=False)).replace(" -->", " --\\u003e")
 
 
 def _json_of(calls: list[dict[str, Any]]) -> str:
-    text = _whole(json.dumps(calls, ensure_ascii=False, indent=2))
+    text = whole(json.dumps(calls, ensure_ascii=False, indent=2))
     return text.replace(MARKER, "\\u003c!-- msg:") if _SPLITS.search(text) else text
 
 
@@ -147,8 +148,15 @@ def _line(text: str) -> str:
     return _UNSHOWABLE.sub("\ufffd", text).replace(MARKER, "<!-- msg\\:")
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
+    """The text, in which U+FFFD stands for each half of a character."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+def quoted(value: Any) -> str:
+    """A value as JSON that is YAML, too."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _NO_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", whole(text))
 
 
 # ── memory ──
@@ -160,7 +168,7 @@ def memory_bytes(facts: Iterable[Fact]) -> bytes:
     lines = [PREAMBLE]
     for key, fact in entries.items():
         updated = fact.updated.astimezone().strftime("%Y-%m-%d %H:%M:%S") if fact.updated else ""
-        lines += [f"## {key}", f"> Updated: {updated}", "", _STRUCTURE.sub(r"\\", _whole(fact.value)), ""]
+        lines += [f"## {key}", f"> Updated: {updated}", "", _STRUCTURE.sub(r"\\", whole(fact.value)), ""]
     return "\n".join(lines).encode()
 
 
@@ -173,9 +181,9 @@ def log_bytes(day: date, entries: Iterable[tuple[datetime, str, str]]) -> bytes:
     """The log of a day: (when, key, value) of each entry."""
     texts = [f"# Daily Memory — {day.isoformat()}\n\n"]
     texts += [f"### {at.astimezone():%H:%M:%S} — {key}\n\n{value}\n\n" for at, key, value in entries]
-    return _whole("".join(texts)).encode()
+    return whole("".join(texts)).encode()
 
 
 def index_bytes(text: str) -> bytes:
     """INDEX.md."""
-    return f"{_whole(text).strip()}\n".encode()
+    return f"{whole(text).strip()}\n".encode()
