@@ -205,8 +205,9 @@ def offline(home: Home) -> dict[str, Operation]:
                 forgotten=Redaction(home, ledger, clock).redact,
             )  # fmt: skip
             kept = memory.MemoryOperations(memories, Tending(home, ledger, clock, memories), own.group)
+            arrived = arrivals.ArrivalOperations(arrivals.alone(home, ledger, clock, memories, own.settings), own.group)
             try:
-                rooms = (own, speakers, known, kept, external.ExternalOperations(), arrivals.ArrivalOperations())
+                rooms = (own, speakers, known, kept, external.ExternalOperations(), arrived)
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()
