@@ -113,9 +113,7 @@ class _Reading:
         self._brought.keys += found.keys
         self._brought.allowed += found.allowed
         self._brought.chats += found.chats
-        self._source.leave(
-            CONFIG, "settings are not brought in: clawd has its own in config.toml"
-        )
+        self._source.leave(CONFIG, "settings are not brought in: clawd has its own in config.toml")
 
     # ── what was said ──
 
@@ -195,7 +193,9 @@ class _Reading:
         return found
 
     def _note(self, path: str, name: str, data: bytes, group: str, changed: Iterable[str] = ()) -> None:
-        stem = re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~") or "note"
+        stem = (
+            re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~") or "note"
+        )
         taken = self._notes.setdefault(group, set())
         stem = next(
             each for n in range(len(taken) + 1) if folded(each := f"{stem}-{n + 1}" if n else stem) not in taken
