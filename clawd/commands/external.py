@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from clawd.clock import moment_of, rfc3339
-from clawd.commands import handed
+from clawd.commands import external_memory, handed
 from clawd.config.home import Home, group_folders
-from clawd.errors import ConfigError, NotBuilt, Refused, UsageError, findings
+from clawd.errors import ConfigError, Refused, UsageError, findings
 from clawd.ids import check_session_id, is_job, matches
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
 from clawd.ledger.injected import Said
 from clawd.turns.injecting import Injector
+from clawd.turns.memory import Memories
 
 if TYPE_CHECKING:
     from clawd.commands.operations import Operations
@@ -120,10 +121,11 @@ class ExternalOperations:
         ledger: Ledger,
         operations: Operations,
         injector: Injector,
+        memories: Memories,
         allowed: Callable[[str], Sequence[str]],
     ) -> None:
         self._home, self._ledger, self._operations, self._injector = home, ledger, operations, injector
-        self._allowed = allowed
+        self._memories, self._allowed = memories, allowed
 
     def table(self) -> dict[str, Callable[[Params], Awaitable[Params]]]:
         return {name: partial(self._taken, operation) for name, operation in _OPERATIONS.items()}
@@ -151,8 +153,8 @@ class ExternalOperations:
         return self._injector.result(await self._injector.inject(session, group, told, key), group)
 
     async def remember(self, params: Params) -> Params:
-        """{session, group?, text, fact?, at?, tags?, key?} → {group, id, status, trust, why?, state: kept|known}."""
-        raise NotBuilt("injecting is not built yet")
+        """As `external_memory.remember`."""
+        return await external_memory.remember(self._memories, *await self.place(params), params)
 
     async def place(self, params: Mapping[str, Any]) -> tuple[str, str]:
         """The session that is meant, and its group, which takes what is put into it from outside. Raises UsageError,
