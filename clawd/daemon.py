@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,8 @@ from clawd.commands import handed
 from clawd.commands.table import COMMANDS
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
-from clawd.errors import ClawdError, Refused, told
+from clawd.control import wire
+from clawd.errors import ClawdError, HomeBusy, Refused, told
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
 from clawd.locks import HomeLock
@@ -41,6 +43,7 @@ Received = AsyncIterator[signal.Signals]
 # All of a clean end takes less than 10 s, also where a turn is at work and a platform hangs: that turn is gone on with.
 TURN_GRACE_S = 5.0
 FLUSH_GRACE_S = 2.0
+COMMAND_S = 3.0  # how long commands beside it, one after another, may keep a daemon from beginning
 
 
 def run(home: Home, until_closed: int | None = None) -> int:
@@ -52,7 +55,7 @@ def run(home: Home, until_closed: int | None = None) -> int:
     _one_heap()
     home.create()
     lock = HomeLock(home.lock_file)
-    lock.acquire()
+    _acquire(lock, home)
     try:
         config = LiveConfig(home, dict(os.environ))
         log.setup(
@@ -70,6 +73,22 @@ def run(home: Home, until_closed: int | None = None) -> int:
             ledger.close()
     finally:
         lock.release()
+
+
+def _acquire(lock: HomeLock, home: Home) -> None:
+    """The home's lock: a command lets it go in a moment, a daemon does not. Raises HomeBusy, StorageError."""
+    deadline = time.monotonic() + COMMAND_S
+    while True:
+        try:
+            lock.acquire()
+            return
+        except HomeBusy:
+            with suppress(OSError):
+                wire.connect(home.state).close()
+                raise
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.005)
 
 
 def _one_heap() -> None:

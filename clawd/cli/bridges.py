@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from clawd.cli.page import give, say
+from clawd.cli.page import give, say, write_json
 from clawd.commands.handed import MOST_BYTES
 from clawd.config.home import Home
 from clawd.errors import UsageError
@@ -94,27 +94,40 @@ def import_(options: Namespace, home: Home) -> int:
 
 
 def _staged(options: Namespace, home: Home, brought: Any) -> int:
-    from clawd.arrivals.staging import stage
+    from clawd.cli.arrivals import show_staged
+    from clawd.commands.arrivals import staged
 
-    give(stage(home, brought, dry_run=options.dry_run), options.json)
-    if not options.json:
+    found = staged(home, brought, dry_run=options.dry_run)
+    if options.json:
+        write_json(found)
+        return 0
+    show_staged(found)
+    if found["came"] and not options.dry_run:
         say(f"Nothing of it is used yet. Look at it, then: clawd bridge accept {brought.source}")
     return 0
 
 
 def listing(options: Namespace, home: Home) -> int:
+    from clawd.cli.arrivals import kinds_of
     from clawd.commands import arrivals
 
+    rows = arrivals.listed(home, options.group)
+    if options.json:
+        write_json(rows)
+        return 0
     columns = ("source", "group", "kinds", "brought", "path")
-    give(arrivals.listed(home, options.group), options.json, columns, "nothing was brought in", beneath=("path",))
+    shown = [{**row, "kinds": kinds_of(row)} for row in rows]
+    give(shown, False, columns, "nothing was brought in", beneath=("kinds", "path"))
     return 0
 
 
 def accept(options: Namespace, home: Home) -> int:
+    from clawd.cli.arrivals import show_accepted
     from clawd.commands import writing
 
     given = {"group": options.group} if options.group else {}
-    give(writing.call(home, "bridge.accept", source=options.source, only=options.only, **given), options.json)
+    found = writing.call(home, "bridge.accept", source=options.source, only=options.only or [], **given)
+    write_json(found) if options.json else show_accepted(found)
     return 0
 
 

@@ -235,8 +235,9 @@ def offline(home: Home) -> dict[str, Operation]:
             outside = external.ExternalOperations(
                 home, ledger, own, injector, memories, lambda name: own.own_config(name).external
             )
+            arrived = arrivals.ArrivalOperations(arrivals.alone(home, ledger, clock, memories, own.settings), own.group)
             try:
-                rooms = (own, speakers, known, kept, outside, arrivals.ArrivalOperations())
+                rooms = (own, speakers, known, kept, outside, arrived)
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()
