@@ -15,7 +15,9 @@ def inject(options: Namespace, home: Home) -> int:
 
 
 def mmkr_convert(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.cli.traces import convert
+
+    return convert(options, home)
 
 
 def pythonclaw_import(options: Namespace, home: Home) -> int:
