@@ -39,11 +39,12 @@ _BLOCK_START = re.compile(rb"^<!-- msg:(.*) -->", re.MULTILINE)
 
 class _Mark(NamedTuple):
     """What tells one of our blocks from all others. `note` sets apart what is appended to a turn later; the
-    moment, what an earlier ledger counted as the same turn."""
+    moment, what an earlier ledger counted as the same turn. What came from outside has no turn but a `key`."""
 
     turn: object
     n: object
     note: object
+    key: object
     at: float | None
 
 
@@ -54,17 +55,17 @@ class SessionFile:
         self.path = path
         self.session_id = session_id
 
-    def append(self, blocks: Sequence[Block], turn: int, redo: bool = False) -> None:
+    def append(self, blocks: Sequence[Block], turn: int | None, redo: bool = False) -> None:
         """Append all blocks of a turn in one durable write. With `redo` (after a crash), only those that are
         missing.
 
         A block is known by META `turn`, `n` and, for what is added to a turn later (a failed delivery),
-        `note`, which the caller puts into `Block.meta`. Raises StorageError when the disk refuses: nothing of
-        it is left then; UnsafePath when the path is a link or no regular file; Refused when the file names
-        another session.
+        `note`, which the caller puts into `Block.meta`. Without a turn the caller marks all of them itself, by
+        `key` and `n`. Raises StorageError when the disk refuses: nothing of it is left then; UnsafePath when the
+        path is a link or no regular file; Refused when the file names another session.
         """
         ours = [
-            replace(block, meta=block.meta | {"turn": turn, "n": f"{n}/{len(blocks)}"})
+            block if turn is None else replace(block, meta=block.meta | {"turn": turn, "n": f"{n}/{len(blocks)}"})
             for n, block in enumerate(blocks, 1)
         ]
         try:
@@ -312,7 +313,8 @@ def _mark(block: Block) -> _Mark:
 
 def _mark_of(meta: dict[str, Any], at: str | None) -> _Mark:
     moment = moment_of(at) if at else None
-    return _Mark(meta.get("turn"), meta.get("n"), meta.get("note"), moment.timestamp() if moment else None)
+    of = meta.get
+    return _Mark(of("turn"), of("n"), of("note"), of("key"), moment.timestamp() if moment else None)
 
 
 def _find(data: bytes, marks: dict[_Mark, int]) -> dict[int, tuple[int, int]]:
