@@ -65,7 +65,9 @@ def _calls(name: str) -> list[dict[str, Any]]:
 
 
 def mmkr_convert(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.cli.traces import convert
+
+    return convert(options, home)
 
 
 def pythonclaw_import(options: Namespace, home: Home) -> int:
