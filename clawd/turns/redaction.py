@@ -1,5 +1,6 @@
 """What memory forgot leaves the conversations that it was said in: the group's session files and the ledger's rows have
-`[forgotten]` in its place, and what memory's tools gave before is not shown to a model again.
+`[forgotten]` in its place, and what memory's tools gave before is not shown to a model again. What was brought in from
+elsewhere and lies in `import/` has it neither.
 
 Not touched: what an agent wrote in `work/` itself, and the ledger's backups in `state/backups`.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -19,6 +20,8 @@ from anyio import to_thread
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
+from clawd.errors import UnsafePath
+from clawd.files import walk_beneath
 from clawd.ledger import recalled, redact
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.redact import PLACES
@@ -29,6 +32,7 @@ from clawd.sessions.format import MARKER_LINE, parse, write_block
 log = logging.getLogger(__name__)
 
 _ELSEWHERE = "backups of the ledger (state/backups), and what an agent wrote in work/ itself, are as they were"
+_ACCOUNTS = ("import.json", "REPORT.md")
 _TRIES = 20  # while somebody reads the ledger, its journal cannot be cut
 
 
@@ -117,7 +121,8 @@ class Redaction:
             stem = path.name.partition(".md")[0]
             async with self._alone(known.get(stem, stem)):
                 changed += await to_thread.run_sync(_rewritten, path, forgotten)
-        return changed
+        arrivals = self._home.group(group).arrivals
+        return changed + await to_thread.run_sync(_brought_in, arrivals, forgotten)
 
     async def _cut_journal(self) -> bool:
         for _ in range(_TRIES):
@@ -130,6 +135,17 @@ class Redaction:
 def _conversations(directory: Path) -> list[Path]:
     """Every session file, and what was torn out of one; nothing that a link leads to."""
     return [path for path in sorted(directory.glob("*.md*")) if path.is_file() and not path.is_symlink()]
+
+
+def _brought_in(arrivals: Path, forgotten: Forgotten) -> int:
+    """Of all files that were brought in, whatever they are; the account of them has no text of theirs. A link is not
+    followed, also where it is a folder."""
+    changed = 0
+    for path, _ in [] if arrivals.is_symlink() else list(walk_beneath(arrivals)):
+        if path.rpartition("/")[2] not in _ACCOUNTS or path.count("/") != 1:
+            with suppress(FileNotFoundError, UnsafePath):
+                changed += _rewritten(arrivals / path, forgotten)
+    return changed
 
 
 def _rewritten(path: Path, forgotten: Forgotten) -> bool:
