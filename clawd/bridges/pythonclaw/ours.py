@@ -6,7 +6,6 @@ owner's words alone.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
+from clawd.arrivals import account
 from clawd.bridges.pythonclaw.sessions import SOURCE
 from clawd.commands.looking import check_group
 from clawd.commands.memory import opened
@@ -37,7 +37,6 @@ from clawd.skills.skill import Skill
 
 Whys = list[tuple[str, str]]
 """(what it is, as a path in the group; why it is left, as a sentence's end)."""
-_ACCOUNT = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +152,10 @@ def zone(home: Home, group: str) -> str:
 def came_from(home: Home, group: str, other: Path) -> dict[str, str]:
     """What the group has that was brought in from this PythonClaw home: where it lies in `import/pythonclaw/`, and
     where it lay there."""
-    root = home.group(group).root / "import" / SOURCE
-    try:
-        said = json.loads(read_beneath(root, "import.json", _ACCOUNT))
-        if Path(said["home"]).resolve() != other.resolve():
-            return {}
-        return {each["to"]: each["from"] for each in said["items"] if each.get("state", "waits") == "accepted"}
-    except (OSError, UnsafePath, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    kept = account.read(home.group(group).arrivals / SOURCE)
+    if kept is None or Path(kept.home).resolve() != other.resolve():
         return {}
+    return {each.to: each.source for each in kept.items if each.accepted}
 
 
 @contextmanager

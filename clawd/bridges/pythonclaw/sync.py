@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clawd.arrivals.items import Brought, Item
-from clawd.arrivals.staging import stage
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw import memories, ours, reading, target, writing
 from clawd.bridges.pythonclaw.align import aligned
@@ -26,6 +25,7 @@ from clawd.bridges.pythonclaw.forms import index_bytes, memory_bytes, session_by
 from clawd.bridges.pythonclaw.sessions import marked
 from clawd.bridges.pythonclaw.target import Target, of_value
 from clawd.bridges.pythonclaw.writing import DYNAMIC, JOBS, SESSIONS
+from clawd.commands.arrivals import staged
 from clawd.config.home import Home, group_folders
 from clawd.errors import UnsafePath
 from clawd.ids import folder_name
@@ -49,14 +49,14 @@ def sync(home: Home, group: str, to: Path, dry_run: bool) -> dict[str, Any]:
     with into.alone():
         sides = _Sides(home, group, into, reading.read(root, None), reading.memory_of(root, group))
         coming = sides.settled()
-        staged = stage(home, coming, dry_run=dry_run) if coming.items else {"came": []}
+        came = staged(home, coming, dry_run=dry_run) if coming.items else {"came": [], "left": []}
         into.write()
     for each in coming.left:
         into.account.leave(each.source, each.why)
-    for row in staged.get("left", []):
+    for row in came["left"]:
         into.account.leave(row["from"], row["why"])
     made = writing.report(group, into)
-    return {**{key: made[key] for key in ("group", "home", "dry_run")}, "came": staged["came"],
+    return {**{key: made[key] for key in ("group", "home", "dry_run")}, "came": came["came"],
             "wrote": made["wrote"], "left": made["left"]}  # fmt: skip
 
 
