@@ -77,11 +77,20 @@ def pythonclaw_import(options: Namespace, home: Home) -> int:
 
 
 def pythonclaw_export(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges.pythonclaw import writing
+
+    give(writing.export(home, options.group, Path(options.source_home).expanduser(), options.dry_run), options.json)
+    return 0
 
 
 def pythonclaw_sync(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges.pythonclaw import sync
+
+    done = sync.sync(home, options.group, Path(options.source_home).expanduser(), options.dry_run)
+    give(done, options.json)
+    if done["came"] and not options.json:
+        say("What came is not used yet. Look at it, then: clawd bridge accept pythonclaw")
+    return 0
 
 
 def claude_code_export(options: Namespace, home: Home) -> int:
