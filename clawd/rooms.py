@@ -72,6 +72,7 @@ from clawd.turns.digest import Digest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.following import Following
+from clawd.turns.injecting import Injector
 from clawd.turns.jobs import Jobs
 from clawd.turns.memory import Memories
 from clawd.turns.record import Recorder
@@ -162,6 +163,7 @@ class Rooms:
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
         self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact
         self.dispatcher = Dispatcher(
@@ -406,7 +408,9 @@ class Rooms:
             **self.speakers.table(),
             **self.schedules.table(),
             **self.memory.table(),
-            **ExternalOperations().table(),
+            **ExternalOperations(
+                home, ledger, self.operations, self.injector, self.memories, self.config.external
+            ).table(),
             **self.arrivals.table(),
             "channels.list": self.channels.list,
             **asked,

@@ -8,12 +8,17 @@ written for ever: the same one again adds nothing, so that a writer that was kil
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypedDict
 
 from clawd.commands import writing
+from clawd.commands.handed import handed
 from clawd.config.home import Home
+from clawd.control.client import ConnectionLost
+
+_TRIES = 5  # daemons that may die under one request
 
 
 class Message(TypedDict, total=False):
@@ -34,10 +39,13 @@ class Client:
         self._home, self._group = Home(Path(home).expanduser().absolute()), group
 
     def inject(self, session: str, messages: Sequence[Message], key: str | None = None) -> dict[str, Any]:
-        """Append messages to a session, all in one piece: {session, group, key, state: recorded|waits|known, waits[]}.
+        """Append messages to a session, all in one piece: {session, group, key, state: recorded|waits|known|later,
+        waits[], why?}.
 
         `waits`: calls without a result are kept until their results come (role `tool`), then all are written side by
-        side. Raises ClawdError: Refused where the group does not allow it, UsageError for what is no message."""
+        side; whatever else comes first closes them. `later`: all of it is kept, and is written when the disk takes it.
+        At most 64 MB. Raises ClawdError: Refused where the group does not allow it, UsageError for what is no
+        message; without a key also ConnectionLost, when the daemon went away and may have accepted it."""
         return self._call("session.inject", session=session, blocks=list(messages), key=key)
 
     def remember(
@@ -63,7 +71,16 @@ class Client:
         )
 
     def _call(self, op: str, **params: Any) -> dict[str, Any]:
+        """What has a key is said again where the daemon went away: it may have been accepted, and is known then."""
         given = {name: value for name, value in params.items() if value is not None}
-        group = {"group": self._group} if self._group else {}
-        result: dict[str, Any] = writing.call(self._home, op, **given, **group)
+        if self._group:
+            given["group"] = self._group
+        for _ in range(_TRIES if params.get("key") is not None else 0):
+            with suppress(ConnectionLost):
+                return self._said(op, given)
+        return self._said(op, given)
+
+    def _said(self, op: str, given: dict[str, Any]) -> dict[str, Any]:
+        with handed(self._home, given) as params:
+            result: dict[str, Any] = writing.call(self._home, op, **params)
         return result

@@ -2,16 +2,66 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from clawd.cli.page import give, say, write_json
+from clawd.commands.handed import MOST_BYTES
 from clawd.config.home import Home
+from clawd.errors import UsageError
+from clawd.files import plain
+
+_SHAPE = 'a list like [{"id": "call_1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]'
 
 
 def inject(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges.client import Client, Message
+
+    message: Message = {"role": options.role, "content": ""}
+    if options.tool_calls is not None:
+        message["tool_calls"] = _calls(options.tool_calls)
+    message["content"] = _text()
+    if options.tool_call_id is not None:
+        message["tool_call_id"] = options.tool_call_id
+    if options.at is not None:
+        message["at"] = options.at
+    result = Client(home.root, options.group).inject(options.session, [message], options.key)
+    give(result, options.json)
+    if result["waits"] and not options.json:
+        say(f"kept until the result of {', '.join(result['waits'])} is put in, too (--role tool --tool-call-id ID)")
+    return 0
+
+
+def _text() -> str:
+    """Standard input, the newline at its end left away."""
+    data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"standard input has more than {MOST_BYTES >> 20} MB", hint="put it in in pieces")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        say(f"byte {error.start} of standard input is no UTF-8: what is none is replaced by \ufffd")
+        text = data.decode("utf-8", "replace")
+    return text.removesuffix("\n")
+
+
+def _calls(name: str) -> list[dict[str, Any]]:
+    """A file with a JSON list of calls."""
+    if name == "-":
+        raise UsageError("standard input is the message's text; the calls must be in a file", hint="--tool-calls FILE")
+    try:
+        with open(name, "rb", opener=plain) as file:
+            calls = json.loads(file.read(MOST_BYTES))
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not JSON: {error}") from error
+    if not isinstance(calls, list):
+        raise UsageError(f"{name} is no list", hint=_SHAPE)
+    return calls
 
 
 def mmkr_convert(options: Namespace, home: Home) -> int:
