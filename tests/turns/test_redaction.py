@@ -178,3 +178,32 @@ async def test_what_a_running_turn_says_of_it_goes_at_its_end(home: Home) -> Non
     await redaction.recorded("main", lease.turn)
     ledger.close()
     assert b"4711" not in home.ledger_file.read_bytes()
+
+
+@pytest.mark.anyio
+async def test_what_was_brought_in_has_it_neither(home: Home, tmp_path: Path) -> None:
+    ledger, place = Ledger.open(home.ledger_file), home.group("main").arrivals / "pythonclaw"
+    texts = {
+        "sessions/a.md": write_file("mmkr:a", blocks(SECRET)),
+        "memory/notes/a.md": f"{SECRET}\nand more".encode(),
+        "skills/x/SKILL.md": f"---\nname: x\n---\n{SECRET}\n".encode(),
+        "memory/other.md": b"another matter\xff\n",
+        "import.json": b"{}",
+    }
+    for path, data in texts.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(data)
+    (tmp_path / "outside.md").write_text(SECRET)
+    (place / "memory/link.md").symlink_to(tmp_path / "outside.md")
+    (home.group("other").arrivals).symlink_to(tmp_path)
+    (place / "skills/x/SKILL.md").chmod(0o600)
+    redaction = Redaction(home, ledger, SystemClock())
+    assert (await redaction.redact("main", [SECRET])).sessions == 3
+    assert (await redaction.redact("other", [SECRET])).sessions == 0
+    assert (place / "sessions/a.md").read_bytes() == write_file("mmkr:a", blocks(HIDDEN))
+    assert (place / "memory/notes/a.md").read_text() == f"{HIDDEN}\nand more"
+    assert HIDDEN in (place / "skills/x/SKILL.md").read_text()
+    assert (place / "skills/x/SKILL.md").stat().st_mode & 0o777 == 0o600
+    assert (place / "memory/other.md").read_bytes() == texts["memory/other.md"]
+    assert (tmp_path / "outside.md").read_text() == SECRET
+    ledger.close()
