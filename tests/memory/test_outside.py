@@ -81,6 +81,7 @@ def test_a_line_is_an_entry_as_pythonclaw_writes_one_and_is_not_believed(memory:
     assert hit.record.tags == ("mmkr_agent-1_log", "mmkr_agent-1_social_actions")
     assert [(each.id, each.trust) for each in memory.every()] == [(hit.record.id, 0.2)] and memory.pending() == []
     assert memory.get(hit.record.id, AGENT).taint == 0.2
+    assert memory.why(hit.record.id)["notes"] == ["other programs wrote it, under the keys that are its tags"]
 
 
 def test_what_a_day_has_of_others_does_not_lower_what_it_has_of_the_owner(memory: GroupMemory) -> None:
