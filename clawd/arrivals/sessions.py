@@ -21,14 +21,13 @@ from clawd.clock import rfc3339
 from clawd.errors import UsageError
 from clawd.ids import check_session_id
 from clawd.ledger import groups
-from clawd.ledger.db import Transaction
 from clawd.model import Block
 from clawd.sessions import reading
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import parse
 from clawd.trust import Origin
 
-_OURS = frozenset(("turn", "n", "note", "session"))  # META by which our own blocks are known
+_OURS = frozenset(("turn", "n", "note", "key", "session"))  # META by which our own blocks are known
 _ORIGINS = frozenset(each.value for each in Origin) - {Origin.SYSTEM.value}
 
 
@@ -45,16 +44,11 @@ async def session(rooms: Rooms, group: str, source: str, entry: Entry, files: Ma
     async with rooms.alone(row.id):
         new, why = await to_thread.run_sync(_following, path, mark, blocks, entry.parts)
         if new:
-            await rooms.ledger.do(lambda tx: _distrust(tx, row.id))
+            await rooms.ledger.do(lambda tx: groups.distrust(tx, row.id, TRUST))
             faults.passing("arriving")
             await to_thread.run_sync(lambda: SessionFile(path, row.id).append(new, mark, True))
     parts = dict(entry.parts) if why else {"messages": str(len(blocks)), "digest": _digest(blocks)}
     return Done(f"sessions/{row.stem}.md", bool(new), why, parts)
-
-
-def _distrust(tx: Transaction, session: str) -> None:
-    if any(row["name"] == "taint" for row in tx.all("PRAGMA table_info(session)")):
-        tx.execute("UPDATE session SET taint = MIN(taint, ?) WHERE id = ?", TRUST, session)
 
 
 def _following(path: Path, mark: str, blocks: list[Block], parts: Mapping[str, str]) -> tuple[list[Block], str]:

@@ -19,6 +19,7 @@ from clawd.arrivals.staging import stage
 from clawd.commands import looking, memory, schedules, skills
 from clawd.commands.arrivals import listed
 from clawd.config.home import Home
+from clawd.context.imports import resolve
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.health.arrivals import arrivals
 from clawd.ledger import groups
@@ -535,6 +536,15 @@ def test_its_conversation_is_trusted_less(home: Home) -> None:
     bring(home, *everything())
     accept(home)
     with closing(sqlite3.connect(home.ledger_file)) as ledger:
-        columns = {row[1] for row in ledger.execute("PRAGMA table_info(session)")}
-        if "taint" in columns:
-            assert ledger.execute("SELECT id, taint FROM session").fetchall() == [("mmkr:a", 0.6)]
+        assert ledger.execute("SELECT id, taint FROM session").fetchall() == [("mmkr:a", 0.6)]
+
+
+def test_what_is_left_is_sent_by_a_line_of_the_owner_s_alone(home: Home) -> None:
+    folder = home.group("main")
+    folder.claude_md.write_text("mine, and @import/pythonclaw/CLAUDE.md\n")
+    bring(home, *everything())
+    accept(home)
+    found = resolve(folder, [("CLAUDE.md", folder.claude_md.read_text())])
+    assert found.files == [] and "not your own word" in found.refused[0]
+    found = resolve(folder, [("CLAUDE.md", "@CLAUDE.pythonclaw.md")])
+    assert found.files == [("CLAUDE.pythonclaw.md", "# Instructions\n\nAnswer in Portuguese.\n")]
