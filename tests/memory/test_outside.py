@@ -155,6 +155,14 @@ def test_a_log_s_key_is_never_a_fact_s_word(memory: GroupMemory) -> None:
     assert [(each.id[-9:], each.trust) for each in entries] == [(":external", 0.2)]
 
 
+def test_somebody_s_fact_does_not_become_a_log_s_key(memory: GroupMemory) -> None:
+    memory.put("Tokyo", "fact", {"key": "home_town"}, OWNER)
+    refused = one(memory, LONG, tags=["town"], session="home")
+    assert refused.state == "refused" and "is the key of a fact" in refused.why
+    assert one(memory, LONG, session="home").state == "kept"
+    assert [each.trust for each in memory.every(kind="day") if "Tokyo" in each.text] == [1.0]
+
+
 def test_the_same_key_is_one_line(memory: GroupMemory) -> None:
     first = one(memory, LONG, key="t1")
     later(memory, 86_400)  # and says no time: it is of the day that it was said first
