@@ -113,14 +113,15 @@ def told(lines: list[bytes]) -> str:
     return "\n".join(texts)
 
 
-NAMES = st.sampled_from(
+_NAMES = (
     "event event_type tick ts timestamp tool tool_name args target result outcome error summary message metadata data "
-    "content category key phase type description succeeded success goals actions prompt response reasoning".split()
-) | st.text(max_size=8)
-KINDS = st.sampled_from(
-    "tick_start mmkr:tick_end tick_complete tool_call tool_result memory_write decision error action llm_prompt "
-    "llm_response llm_call phase_start phase_complete wealth_update memory_read new".split()
+    "content category key phase type description succeeded success goals actions prompt response reasoning"
 )
+_KINDS = (
+    "tick_start mmkr:tick_end tick_complete tool_call tool_result memory_write decision error action llm_prompt "
+    "llm_response llm_call phase_start phase_complete wealth_update memory_read new"
+)
+NAMES, KINDS = st.text(max_size=8) | st.sampled_from(_NAMES.split()), st.sampled_from(_KINDS.split())
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,7 +129,7 @@ def test_every_call_is_followed_by_its_result_and_nothing_is_lost(
     assert set(said) <= {block.content for block in blocks} and len(list(telling.kept())) == kept
     ids = [call["id"] for block in blocks for call in block.tool_calls]
     assert len(ids) == len(set(ids)) and len({block.meta["key"] for block in blocks}) == len(blocks)
-    for before, block in zip(blocks, blocks[1:], strict=False):
+    for before, block in pairwise(blocks):
         assert (block.role == "tool") == bool(before.tool_calls)
         assert block.role != "tool" or block.tool_call_id == before.tool_calls[0]["id"]
     assert not blocks or not blocks[-1].tool_calls
