@@ -18,6 +18,7 @@ from clawd.approvals.approvals import Approvals
 from clawd.approvals.budget import raise_of
 from clawd.approvals.kinds import kinds
 from clawd.approvals.wall import Wall
+from clawd.arrivals.rooms import Rooms as Arrivals
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.arrivals import ArrivalOperations
@@ -310,6 +311,10 @@ class Rooms:
             jobs=self.jobs,
         )
         self.memory = MemoryOperations(self.memories, self.tending, self.operations.group)
+        arrivals = Arrivals(
+            home, ledger, clock, self.memories, self.operations.settings, self.recorder.alone, self.clockwork.renew
+        )
+        self.arrivals = ArrivalOperations(arrivals, self.operations.group)
         self.reach = Reach(
             home,
             self.config,
@@ -406,7 +411,7 @@ class Rooms:
             **ExternalOperations(
                 home, ledger, self.operations, self.injector, self.memories, self.config.external
             ).table(),
-            **ArrivalOperations().table(),
+            **self.arrivals.table(),
             "channels.list": self.channels.list,
             **asked,
         }

@@ -255,7 +255,7 @@ def session_blocks(home: Home, id: str) -> list[Shown]:
             entry["tool_calls"] = list(block.tool_calls)
         if block.tool_call_id:
             entry["tool_call_id"] = block.tool_call_id
-        if "turn" in block.meta:
+        if isinstance(block.meta.get("turn"), int):
             entry["turn"] = block.meta["turn"]
         if reading.is_external(block):
             entry["from"] = block.meta["from"]

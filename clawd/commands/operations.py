@@ -92,8 +92,14 @@ class Operations:
     async def adopt_sessions(self) -> None:
         """Session files that a person put into a group's folder are its sessions, under the ids that they name."""
         known = await self._ledger.do(groups.stems)
-        found = await asyncio.to_thread(lambda: [dropped(self._home, name, stems) for name, stems in known.items()])
-        for session in (each for every in found for each in every):
+
+        def look() -> list[dict[str, Any]]:
+            return [
+                each for name in group_folders(self._home) for each in dropped(self._home, name, known.get(name, ()))
+            ]
+
+        for session in await asyncio.to_thread(look):
+            await self.group(session["group"])
             await self._ledger.do(partial(groups.take_in, now=self._now(), **session))
 
     async def add_group(self, params: Params) -> Params:
@@ -235,8 +241,9 @@ def offline(home: Home) -> dict[str, Operation]:
             outside = external.ExternalOperations(
                 home, ledger, own, injector, memories, lambda name: own.own_config(name).external
             )
+            arrived = arrivals.ArrivalOperations(arrivals.alone(home, ledger, clock, memories, own.settings), own.group)
             try:
-                rooms = (own, speakers, known, kept, outside, arrivals.ArrivalOperations())
+                rooms = (own, speakers, known, kept, outside, arrived)
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()

@@ -22,7 +22,7 @@ from clawd.trust import TRUST, Origin
 
 EXTERNAL = ":external"  # ends the id of what other programs wrote into a day's log
 _GONE = ("delete", "reject")
-_HEADING = re.compile(r"# [^\n]*[0-9]{4}-[0-9]{2}-[0-9]{2}")  # of a day's log
+HEADING = re.compile(r"# [^\n]*[0-9]{4}-[0-9]{2}-[0-9]{2}")  # of a day's log
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Entry:
 
 def of_piece(piece: Piece, noon: datetime, known: Worth, stamps: Sequence[Stamp]) -> Entry | None:
     """None for what nobody is to find."""
-    heading = piece.at is None and _HEADING.fullmatch(piece.text) is not None
+    heading = piece.at is None and HEADING.fullmatch(piece.text) is not None
     if known.status == "quarantined" or heading or not piece.text.strip():
         return None
     # What a key had before stays private when it has something open now.

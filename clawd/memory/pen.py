@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from clawd import faults
@@ -91,13 +92,22 @@ class Pen:
         with self._catalogue.writing():
             self.stamp(record, op, turn, known=known)
 
-    def set_fact(self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False) -> None:
-        """Into MEMORY.md, and the day's log."""
+    def carry(self, records: Sequence[MemoryRecord], last: Sequence[Stamp]) -> None:
+        """What is known of texts that were kept elsewhere; `last` are the last lines of their ids, and stay that."""
+        if records:
+            self._append([*(self._stamped(each, "carry") for each in records), *last])
+
+    def set_fact(
+        self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False, of: datetime | None = None
+    ) -> None:
+        """Into MEMORY.md, and the day's log; what was kept `of` another time, elsewhere, is no news of this day."""
         now = self._clock.now()
         with told(self._root), self._catalogue.writing(keyed.FACTS, f"{now.astimezone():%Y-%m-%d}.md"):
             self.stamp(record, op, turn, known=known)
-            self._facts.set(record.key, record.text, now)
+            self._facts.set(record.key, record.text, of or now)
             faults.passing("remembering-written")
+            if of is not None:
+                return
             daily.append(self._root, record.key, record.text, now)
             faults.passing("remembering-logged")
 

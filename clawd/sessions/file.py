@@ -55,9 +55,9 @@ class SessionFile:
         self.path = path
         self.session_id = session_id
 
-    def append(self, blocks: Sequence[Block], turn: int | None, redo: bool = False) -> None:
+    def append(self, blocks: Sequence[Block], turn: int | str | None, redo: bool = False) -> None:
         """Append all blocks of a turn in one durable write. With `redo` (after a crash), only those that are
-        missing.
+        missing. What is of no turn has a text of its own in its place.
 
         A block is known by META `turn`, `n` and, for what is added to a turn later (a failed delivery),
         `note`, which the caller puts into `Block.meta`. Without a turn the caller marks all of them itself, by
@@ -333,7 +333,7 @@ def _find(data: bytes, marks: dict[_Mark, int]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _has_turn(data: bytes, turn: int) -> bool:
+def _has_turn(data: bytes, turn: object) -> bool:
     """Whether the turn itself is in `data`: what is added to it later lies behind it."""
     for match in _BLOCK_START.finditer(data):
         try:
