@@ -18,15 +18,15 @@ from pathlib import Path
 
 from clawd.channel import NOTICE
 from clawd.errors import UsageError
-from clawd.ids import is_job
 from clawd.ledger import deliveries, firings, groups, held, inbound
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.trust import Role
+from clawd.trust import TRUST, Origin, Role
 
 # In the order of their references.
 TABLES = (
     "grp",
     "session",
+    "injected",
     "turn",
     "inbound",
     "wake",
@@ -57,12 +57,14 @@ _INTERIOR = 5
 
 @dataclass(frozen=True, slots=True)
 class FoundSession:
-    """A session as its file shows it. `finished`: the turns whose blocks are all there."""
+    """A session as its file shows it. `finished`: the turns whose blocks are all there; `trust`: the lowest of what is
+    in it from outside."""
 
     id: str
     group: str
     stem: str
     finished: frozenset[int]
+    trust: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,19 +255,13 @@ def _take_in_folders(
                 tx.execute("UPDATE grp SET number = ? WHERE name = ?", folder.number, folder.name)
             found.groups.append(folder.name)
     for session in sessions:
-        if is_job(session.id):
-            continue
-        if (
-            tx.one("SELECT 1 FROM session WHERE id = ?", session.id) is None
-            and groups.find(tx, session.group) is not None
-        ):
-            base, _, number_ = session.id.rpartition(".")
-            segment = int(number_) if base and number_.isdecimal() else 1
-            if segment == 1 or tx.one("SELECT 1 FROM session WHERE id = ?", base) is None:
-                base, segment = session.id, 1
-            tx.insert(
-                "session", id=session.id, base=base, segment=segment, grp=session.group, stem=session.stem, made=now
-            )
+        if groups.find(tx, session.group) is not None:
+            groups.take_in(tx, session.id, session.group, session.stem, session.trust, now)
+    for row in tx.all("SELECT DISTINCT session, grp FROM injected WHERE session NOT IN (SELECT id FROM session)"):
+        with suppress(UsageError):  # accepted, and not in a file yet
+            if groups.find(tx, row["grp"]) is not None:
+                groups.open_session(tx, row["session"], row["grp"], now)
+                groups.distrust(tx, row["session"], TRUST[Origin.EXTERNAL])
 
 
 def _finish(tx: Transaction, sessions: Sequence[FoundSession], now: str, found: Salvaged) -> None:
@@ -312,6 +308,8 @@ def _drop_dangling(tx: Transaction) -> None:
         tx.execute(f"DELETE FROM {table} WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("UPDATE turn SET retry_of = NULL WHERE retry_of NOT IN (SELECT id FROM turn)")
     tx.execute("DELETE FROM run WHERE grp NOT IN (SELECT name FROM grp)")
+    tx.execute("DELETE FROM injected WHERE session NOT IN (SELECT id FROM session)")
+    tx.execute("UPDATE injected SET joined = NULL, state = 'recorded' WHERE joined NOT IN (SELECT id FROM injected)")
 
 
 def _settle(tx: Transaction, now: str, found: Salvaged) -> None:

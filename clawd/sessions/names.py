@@ -3,6 +3,7 @@ themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from clawd.errors import UnsafePath
@@ -14,14 +15,15 @@ _HEAD = 8192
 _HEAD_OF_ANY = 1 << 20
 
 
-def rebuild(sessions_dir: Path) -> dict[str, str]:
-    """id → stem, from the headers of every session file. Files without a header, and links, are left out.
+def rebuild(sessions_dir: Path, without: Collection[str] = ()) -> dict[str, str]:
+    """id → stem, from the headers of every session file but those of these stems. Files without a header, and links,
+    are left out.
 
     Where two files claim one id (a copy made by hand), the one with the id's own name has it.
     """
     claims: dict[str, list[str]] = {}
     for path in sorted(sessions_dir.glob("*.md")):
-        if (id := session_of(path)) is not None:
+        if path.stem not in without and (id := session_of(path)) is not None:
             claims.setdefault(id, []).append(path.stem)
     return {
         id: next((own for own in (session_stem(id, False), session_stem(id, True)) if own in stems), stems[0])

@@ -1,14 +1,337 @@
-"""Reading a PythonClaw home."""
+"""Reading a PythonClaw home: all that clawd can use of it, as items that wait for the owner's word.
+
+Nothing is followed, nothing is run, no value of a key leaves the home, and what is left says why. Its formats are those
+of 0.7.2 and, where they differ, of 0.6.6.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from clawd.arrivals.items import Brought
-from clawd.errors import NotBuilt
+from clawd.arrivals.items import Brought, Item, Kind
+from clawd.bridges.pythonclaw import home as homes
+from clawd.bridges.pythonclaw import jobs, memories, sessions, settings, skills
+from clawd.bridges.pythonclaw.home import CONFIG, Source
+from clawd.bridges.pythonclaw.sessions import SOURCE, Session
+from clawd.config.load import machine_zone
+from clawd.errors import ClawdError, UsageError
+from clawd.ids import file_name, folded, is_group_name, safe_name
+from clawd.memory import daily
+from clawd.memory.keyed import FACTS, INDEX
+from clawd.skills import manifest
+from clawd.skills.skill import FILE
+
+MAIN = "main"
+_MOST_CRON = 1 << 20
+_GROUPS, _SESSIONS, _SKILLS = "context/groups", "context/sessions", "context/skills"
+_INSTRUCTIONS = (
+    ("context/soul", "Soul", None),
+    ("context/persona", "Persona", None),
+    ("context/tools", "Notes on tools", ("TOOLS.md",)),
+)
+_IMPORT = re.compile(r"((?:^|\s))@(?=[\w./~])")
+_LEFT = {
+    "context/compaction": "summaries that PythonClaw made of its own history: they are in its sessions, too",
+    "context/logs": "logs of what happened there",
+    "context/files": "files that it made or was sent: copy what you need into the group's work/ by hand",
+    "daemon.log": "a log",
+    "context/cron/__pycache__": "",
+}
+_OURS = frozenset(
+    ("sessions", "memory", "groups", "skills", "cron", "soul", "persona", "tools", "knowledge", "compaction", "logs",
+     "files")
+)  # fmt: skip
 
 
 def read(home: Path, group: str | None) -> Brought:
     """All that it has; with `group` all for that group, else the chats that have a memory of their own each for a group
     of their own. Raises UsageError for what is no such home."""
-    raise NotBuilt("bringing in is not built yet")
+    brought = Brought(SOURCE, homes.found(home))
+    return _Reading(Source(brought.home, brought.left), brought, group).all()
+
+
+def memory_of(root: Path, group: str) -> str:
+    """Where the memory lies there that is for this group: a chat's own, if it is named after one."""
+    chats = _Reading(Source(root, []), Brought(SOURCE, root), None).chats
+    return next((f"{_GROUPS}/{chat.safe}/memory" for chat in chats if chat.group == group), "context/memory")
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    """A chat with a memory of its own: its safe id, and the group that it is for."""
+
+    safe: str
+    group: str
+
+
+class _Reading:
+    def __init__(self, source: Source, brought: Brought, group: str | None) -> None:
+        self._source, self._brought, self._group = source, brought, group
+        self._main = group or MAIN
+        self._notes: dict[str, set[str]] = {}
+        self.chats = self._found_chats()
+
+    def all(self) -> Brought:
+        self._settings()
+        self._sessions()
+        self._memories()
+        self._skills()
+        self._schedules()
+        self._instructions()
+        self._knowledge()
+        self._rest()
+        return self._brought
+
+    def _add(self, kind: Kind, source: str, to: str, files: bytes | dict[str, bytes], group: str,
+             changed: Iterable[str] = ()) -> None:  # fmt: skip
+        whole = {"": files} if isinstance(files, bytes) else files
+        self._brought.items.append(Item(kind, homes.shown(source), to, whole, group, tuple(changed)))
+
+    # ── chats ──
+
+    def _found_chats(self) -> list[_Chat]:
+        taken, chats = {folded(self._main)}, list[_Chat]()
+        for safe in self._source.folders(_GROUPS):
+            if homes.shown(safe) != safe:
+                self._source.leave(f"{_GROUPS}/{safe}", "its name cannot be shown")
+                continue
+            group = self._group or _group_name(safe, taken)
+            taken.add(folded(group))
+            chats.append(_Chat(safe, group))
+            self._brought.chats.append(f"{safe} had a memory of its own: it is for the group {group}")
+        return chats
+
+    def _group_of(self, session: Session) -> str:
+        safe = safe_name(session.id)
+        return next((chat.group for chat in self.chats if chat.safe == safe), self._main)
+
+    def _settings(self) -> None:
+        data = self._source.read(CONFIG, 1 << 20)
+        if data is None:
+            return
+        found = settings.read(data)
+        if found is None:
+            self._source.leave(CONFIG, "it cannot be understood: neither keys nor channels are known")
+            return
+        self._brought.keys += found.keys
+        self._brought.allowed += found.allowed
+        self._brought.chats += found.chats
+        self._source.leave(CONFIG, "settings are not brought in: clawd has its own in config.toml")
+
+    # ── what was said ──
+
+    def _sessions(self) -> None:
+        found = dict[str, Session]()
+        names = [name for name in self._source.files(_SESSIONS) if "/" not in name]
+        read = list[tuple[str, bytes]]()
+        for name in names:
+            path = f"{_SESSIONS}/{name}"
+            if not name.endswith(".md") or name == ".md":
+                self._source.leave(path, "it is no session")
+            elif (data := self._source.read(path)) is not None:
+                read.append((path, data))
+        # One whose header fits its name has the id before another that only says so.
+        read.sort(key=lambda each: not _is_own(*each))
+        for path, data in read:
+            session = sessions.read(path, data, found.keys())
+            if session.blocks:
+                found[session.id] = session
+            else:
+                self._source.leave(path, "it has no messages")
+        stems: dict[str, set[str]] = {}
+        for session in sorted(found.values(), key=lambda each: each.path):
+            group = self._group_of(session)
+            stem, data, changed = sessions.file(session, stems.setdefault(group, set()))
+            stems[group].add(stem)
+            self._add("session", session.path, f"sessions/{stem}.md", data, group, changed)
+
+    # ── what is remembered ──
+
+    def _memories(self) -> None:
+        folders = {"": "context/memory"} | {chat.safe: f"{_GROUPS}/{chat.safe}/memory" for chat in self.chats}
+        groups = {"": self._main} | {chat.safe: chat.group for chat in self.chats}
+        facts = dict[str, memories.Facts]()
+        for safe, folder in folders.items():
+            found = self._memory(folder, groups[safe], aside=bool(safe) and self._group is not None)
+            if found is not None:
+                facts[safe] = found
+        if self._group is not None and len(facts) > 1:
+            own = facts.pop("", memories.Facts({}))
+            paths = ", ".join(f"{folders[safe]}/{FACTS}" for safe in ("", *facts))
+            self._facts(paths, memories.merged(own, facts), self._group)
+        else:
+            for safe, each in facts.items():
+                self._facts(f"{folders[safe]}/{FACTS}", each, groups[safe])
+
+    def _facts(self, path: str, found: memories.Facts, group: str) -> None:
+        if found.facts:
+            data = memories.file(found.facts.values())
+            self._add("facts", path, f"memory/{FACTS}", data, group, found.changed)
+        elif found.changed:
+            self._source.leave(path, "it has no facts")
+        if found.preamble:
+            why = ["it stands before the first fact of MEMORY.md, where PythonClaw does not read it"]
+            self._note(f"{path} (its beginning)", "memory.md", f"{found.preamble}\n".encode(), group, why)
+
+    def _memory(self, folder: str, group: str, aside: bool) -> memories.Facts | None:
+        """What lies in one memory; its facts are given back. `aside`: another memory has the places of that group."""
+        found = None
+        for name in self._source.files(folder):
+            path = f"{folder}/{name}"
+            if not name.endswith(".md"):
+                self._source.leave(path, "it is no part of a memory")
+                continue
+            data = self._source.read(path)
+            if data is None or not data.strip():
+                continue
+            if name == FACTS:
+                found = memories.read(data)
+            elif name == INDEX and not aside:
+                self._add("index", path, f"memory/{INDEX}", data, group)
+            elif daily.day_of(name) and not aside:
+                self._add("day", path, f"memory/{name}", data, group)
+            else:
+                chat = folder.split("/")[2] if aside else ""
+                self._note(path, f"{chat}-{name}" if chat else name, data, group)
+        return found
+
+    def _note(self, path: str, name: str, data: bytes, group: str, changed: Iterable[str] = ()) -> None:
+        stem = (
+            re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~") or "note"
+        )
+        taken = self._notes.setdefault(group, set())
+        stem = next(
+            each for n in range(len(taken) + 1) if folded(each := f"{stem}-{n + 1}" if n else stem) not in taken
+        )
+        taken.add(folded(stem))
+        self._add("note", path, f"memory/notes/{stem}.md", data, group, changed)
+
+    def _knowledge(self) -> None:
+        for name in self._source.files("context/knowledge"):
+            path = f"context/knowledge/{name}"
+            if not name.lower().endswith((".md", ".txt")):
+                self._source.leave(path, "PythonClaw reads .md and .txt there")
+            elif data := self._source.read(path):
+                self._note(path, name, data, self._main)
+
+    def _instructions(self) -> None:
+        """Soul, persona and TOOLS.md, which PythonClaw has in every prompt, as one CLAUDE.md."""
+        pieces, paths, mentioned = list[str](), list[str](), False
+        for folder, title, only in _INSTRUCTIONS:
+            for name in self._source.files(folder):
+                path = f"{folder}/{name}"
+                if "/" in name or not name.lower().endswith((".md", ".txt")) or (only and name not in only):
+                    self._source.leave(path, "PythonClaw does not read it")
+                    continue
+                text = (self._source.read(path) or b"").decode("utf-8", "replace").removeprefix("\ufeff").strip()
+                if text:
+                    quoted = _IMPORT.sub(r"\1[@]", text)
+                    mentioned = mentioned or quoted != text
+                    pieces.append(f"## {title}\n\n{quoted}")
+                    paths.append(path)
+        if pieces:
+            changed = [f"it is made of {', '.join(paths)}"]
+            if mentioned:
+                changed.append("an @ at the beginning of a word is [@]: it would have named another file here")
+            text = "\n\n".join(["# From PythonClaw", *pieces]) + "\n"
+            self._add(
+                "instructions", ", ".join(paths), "CLAUDE.md", text.encode("utf-8", "replace"), self._main, changed
+            )
+
+    # ── what it can, and does by the clock ──
+
+    def _skills(self) -> None:
+        taken = set[str]()
+        for category, folder in self._skill_folders():
+            root = "/".join(filter(None, (_SKILLS, category, folder)))
+            files, size = dict[str, bytes](), 0
+            for name in self._source.files(root):
+                if manifest.APART & set(name.split("/")):
+                    continue
+                data = self._source.read(f"{root}/{name}", manifest.MOST_BYTES)
+                if data is not None:
+                    files[name] = data
+                    size += len(data)
+                if size > manifest.MOST_BYTES or len(files) > manifest.MOST_FILES:
+                    break
+            if size > manifest.MOST_BYTES or len(files) > manifest.MOST_FILES:
+                self._source.leave(root, f"it has more than {manifest.MOST_FILES:,} files, or "
+                                         f"{manifest.MOST_BYTES >> 20} MB")  # fmt: skip
+                continue
+            if FILE not in files:
+                continue
+            skill = skills.brought(files, folder, category, taken)
+            taken.add(skill.name)
+            self._add("skill", root, f"skills/{skill.name}", dict(skill.files), self._main, skill.changed)
+
+    def _skill_folders(self) -> Iterable[tuple[str, str]]:
+        """(category, folder) of each skill, as PythonClaw finds them."""
+        for entry in self._source.folders(_SKILLS):
+            inside = set(self._source.entries(f"{_SKILLS}/{entry}"))
+            if entry.startswith(("__", ".")) or homes.shown(entry) != entry:
+                self._source.leave(f"{_SKILLS}/{entry}", "PythonClaw passes it over")
+            elif FILE in inside:
+                yield "", entry
+            else:
+                found = False
+                for below in self._source.folders(f"{_SKILLS}/{entry}"):
+                    there = FILE in self._source.entries(f"{_SKILLS}/{entry}/{below}")
+                    if there and not below.startswith(("__", ".")) and homes.shown(below) == below:
+                        found = True
+                        yield entry, below
+                    else:
+                        self._source.leave(f"{_SKILLS}/{entry}/{below}", f"it has no {FILE}")
+                if not found:
+                    yaml = f": PythonClaw does not read {skills.YAML}" if skills.YAML in inside else ""
+                    self._source.leave(f"{_SKILLS}/{entry}", f"it has no {FILE}{yaml}")
+
+    def _schedules(self) -> None:
+        zone, taken = machine_zone(), dict[str, str]()
+        for name, parse in (("jobs.yaml", jobs.of_yaml), ("dynamic_jobs.json", jobs.of_json)):
+            path = f"context/cron/{name}"
+            data = self._source.read(path, _MOST_CRON)
+            if data is None or not data.strip():
+                continue
+            try:
+                found = parse(data, path)
+            except UsageError as error:
+                self._source.leave(path, error.message)
+                continue
+            for job in found:
+                try:
+                    made = jobs.schedule(job, zone, [*taken])
+                except ClawdError as error:
+                    self._source.leave(job.where, error.message)
+                    continue
+                taken[made.id] = made.where
+                self._add(
+                    "schedule", made.where, f"schedules/{made.id}.toml", made.text.encode(), self._main, made.changed
+                )
+
+    def _rest(self) -> None:
+        for path, why in _LEFT.items():
+            if why and (self._source.root / path).exists():
+                self._source.leave(path, why)
+        for name in self._source.entries("context"):
+            if name not in _OURS:
+                self._source.leave(f"context/{name}", "clawd does not know what it is")
+        for chat in self.chats:
+            for name in self._source.entries(f"{_GROUPS}/{chat.safe}"):
+                if name != "memory":
+                    self._source.leave(f"{_GROUPS}/{chat.safe}/{name}", "clawd does not know what it is")
+
+
+def _is_own(path: str, data: bytes) -> bool:
+    head = data[:4096].decode("utf-8", "replace").removeprefix("\ufeff")
+    match = re.match(r"# Session: ([^\r\n]*)", head)
+    return match is not None and path.endswith(f"/{safe_name(match[1])}.md")
+
+
+def _group_name(safe: str, taken: set[str]) -> str:
+    """A name that a group may have, as like the chat's safe id as can be, and not one of `taken`."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", safe).lstrip("-_")[:56] or "chat"
+    name = name if is_group_name(name) else f"chat-{name}"
+    return next(each for n in range(1, len(taken) + 2) if folded(each := f"{name}-{n}" if n > 1 else name) not in taken)
