@@ -65,7 +65,9 @@ def _calls(name: str) -> list[dict[str, Any]]:
 
 
 def mmkr_convert(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.cli.traces import convert
+
+    return convert(options, home)
 
 
 def pythonclaw_import(options: Namespace, home: Home) -> int:
@@ -75,15 +77,34 @@ def pythonclaw_import(options: Namespace, home: Home) -> int:
 
 
 def pythonclaw_export(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges.pythonclaw import writing
+
+    give(writing.export(home, options.group, Path(options.source_home).expanduser(), options.dry_run), options.json)
+    return 0
 
 
 def pythonclaw_sync(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges.pythonclaw import sync
+
+    done = sync.sync(home, options.group, Path(options.source_home).expanduser(), options.dry_run)
+    give(done, options.json)
+    if done["came"] and not options.json:
+        say("What came is not used yet. Look at it, then: clawd bridge accept pythonclaw")
+    return 0
 
 
 def claude_code_export(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges import claude_code
+
+    directory = Path(options.directory) if options.directory else None
+    found = claude_code.export(home, options.group, directory, dry_run=options.dry_run)
+    give(found, options.json)
+    if not options.json:
+        for note in found["notes"]:
+            say(note)
+        if options.dry_run:
+            say("Nothing was written.")
+    return 0
 
 
 def import_(options: Namespace, home: Home) -> int:

@@ -92,8 +92,14 @@ class Operations:
     async def adopt_sessions(self) -> None:
         """Session files that a person put into a group's folder are its sessions, under the ids that they name."""
         known = await self._ledger.do(groups.stems)
-        found = await asyncio.to_thread(lambda: [dropped(self._home, name, stems) for name, stems in known.items()])
-        for session in (each for every in found for each in every):
+
+        def look() -> list[dict[str, Any]]:
+            return [
+                each for name in group_folders(self._home) for each in dropped(self._home, name, known.get(name, ()))
+            ]
+
+        for session in await asyncio.to_thread(look):
+            await self.group(session["group"])
             await self._ledger.do(partial(groups.take_in, now=self._now(), **session))
 
     async def add_group(self, params: Params) -> Params:

@@ -32,7 +32,7 @@ MOST = 100  # at once: what a turn may write, too
 MOST_WAIT = 100  # facts of one session that the owner has not decided about
 LARGEST_LOG = 5 << 20  # bytes: half of what is read of a file, so that they never hide what is written after them
 CATEGORY = "log"
-_LONGEST_ID, _LONGEST_KEY = 120, 300  # characters of a session's id, and of what names a write
+_LONGEST_ID, _LONGEST_KEY = 120, 200  # characters of a session's id, and of what names a write
 _AHEAD = timedelta(minutes=5)  # clocks differ
 _EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 _AROUND = 32  # bytes of an entry beside its key and its text

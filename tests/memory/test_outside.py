@@ -180,7 +180,7 @@ def test_the_same_key_is_one_line(memory: GroupMemory) -> None:
     ({"text": "x", "tags": "a"}, "list of words"),
     ({"text": "x", "tags": ["y" * 60] * 1 + ["z"] * 0, "fact": "mmkr_agent-1_" + "k" * 200}, "at most 200"),
     ({"text": "x", "key": ""}, "key is a text"),
-    ({"text": "x", "key": "k" * 301}, "key is a text"),
+    ({"text": "x", "key": "k" * 201}, "key is a text"),
     ({"text": "x", "fact": "bot_name"}, "'bot_name' is no key of mmkr:agent-1: its facts are called mmkr_agent-1_TO"),
     ({"text": "x", "fact": "user_name"}, "is no key of"),
     ({"text": "x", "fact": "mmkr_agent-2_goal"}, "is no key of"),

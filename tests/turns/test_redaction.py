@@ -13,13 +13,14 @@ from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home
-from clawd.ledger import ends, questions, turns
+from clawd.ledger import ends, injected, questions, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.memory.forgotten import HIDDEN, Forgotten
 from clawd.model import Block, Final, Lease
 from clawd.sessions import reading
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import write_file
+from clawd.turns.injecting import Injector
 from clawd.turns.redaction import Redaction, without
 from tests.ledger.conftest import NOW, Desk
 
@@ -132,6 +133,30 @@ async def test_no_byte_is_left_of_it_and_other_groups_keep_theirs(home: Home) ->
     ledger.tx(lambda tx: tx.execute("UPDATE inbound SET parts = '[]' WHERE state = 'received'"))
     ledger.close()
     assert b"4711" not in b"".join(path.read_bytes() for path in home.state.glob("ledger.db*"))
+
+
+@pytest.mark.anyio
+async def test_what_is_to_be_written_from_outside_goes_too(home: Home) -> None:
+    ledger = Ledger.open(home.ledger_file)
+    desk = Desk(ledger)
+    desk.run("run-main")
+    call = {"id": "assistant-4711", "name": "look", "arguments": json.dumps({"at": SECRET})}
+    piece = [
+        {"role": "user", "content": f"tick: {SECRET}", "at": NOW},
+        {"role": "assistant", "content": "", "at": NOW, "tool_calls": [call]},
+    ]
+    ledger.tx(lambda tx: injected.accept(tx, "mmkr:a", "main", piece, "garden gate", NOW))
+    redaction, injector = Redaction(home, ledger, SystemClock()), Injector(home, ledger, SystemClock())
+    await redaction.redact("main", [SECRET, "garden gate", "assistant-4711"])
+    [left] = ledger.tx(lambda tx: tx.all("SELECT key, blocks FROM injected"))
+    assert "knock" not in left["blocks"] and left["key"] == "garden gate"
+    assert [block["key"] for block in json.loads(left["blocks"])] == ["garden gate"] * 2
+    result = [{"role": "tool", "content": "seen", "at": NOW, "tool_call_id": "assistant-4711"}]
+    await injector.inject("mmkr:a", "main", result, None)
+    read = reading.load(home.group("main").sessions / "mmkr_a.md")
+    assert not read.errors and [block.content for block in read.blocks] == [f"tick: {HIDDEN}", "", "seen"]
+    assert "knock" not in str(read)
+    ledger.close()
 
 
 @pytest.mark.anyio
