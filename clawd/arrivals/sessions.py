@@ -21,14 +21,15 @@ from clawd.clock import rfc3339
 from clawd.errors import UsageError
 from clawd.ids import check_session_id
 from clawd.ledger import groups
-from clawd.ledger.db import Transaction
 from clawd.model import Block
 from clawd.sessions import reading
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import parse
 from clawd.trust import Origin
 
-_OURS = frozenset(("turn", "n", "note", "session"))  # META by which our own blocks are known
+_OURS = frozenset(("turn", "n", "note", "key", "session"))  # META by which our own blocks are known
+_OVERLAP = 3  # messages by which it is sure that one conversation goes on where the other ends
+_Said = tuple[str, str, str, str | None]
 _ORIGINS = frozenset(each.value for each in Origin) - {Origin.SYSTEM.value}
 
 
@@ -45,16 +46,11 @@ async def session(rooms: Rooms, group: str, source: str, entry: Entry, files: Ma
     async with rooms.alone(row.id):
         new, why = await to_thread.run_sync(_following, path, mark, blocks, entry.parts)
         if new:
-            await rooms.ledger.do(lambda tx: _distrust(tx, row.id))
+            await rooms.ledger.do(lambda tx: groups.distrust(tx, row.id, TRUST))
             faults.passing("arriving")
             await to_thread.run_sync(lambda: SessionFile(path, row.id).append(new, mark, True))
     parts = dict(entry.parts) if why else {"messages": str(len(blocks)), "digest": _digest(blocks)}
     return Done(f"sessions/{row.stem}.md", bool(new), why, parts)
-
-
-def _distrust(tx: Transaction, session: str) -> None:
-    if any(row["name"] == "taint" for row in tx.all("PRAGMA table_info(session)")):
-        tx.execute("UPDATE session SET taint = MIN(taint, ?) WHERE id = ?", TRUST, session)
 
 
 def _following(path: Path, mark: str, blocks: list[Block], parts: Mapping[str, str]) -> tuple[list[Block], str]:
@@ -62,11 +58,12 @@ def _following(path: Path, mark: str, blocks: list[Block], parts: Mapping[str, s
     there = [block for block in reading.load(path).blocks if block.meta.get("turn") != mark]
     if not there:
         return blocks, ""
-    said, known = [_said(each) for each in blocks], [_said(each) for each in there]
-    if said[: len(known)] == known:
-        return blocks[len(known) :], ""
-    if known[: len(said)] == said:
-        return [], ""
+    # Notes of either program between what was said are no part of the conversation.
+    places = [n for n, block in enumerate(blocks) if block.role != "system"]
+    said = [_said(blocks[n]) for n in places]
+    shared = _shared([_said(block) for block in there if block.role != "system"], said)
+    if shared is not None:
+        return [] if shared == len(said) else blocks[places[shared - 1] + 1 if shared else 0 :], ""
     count = int(parts.get("messages", "0"))
     source = blocks[0].meta["source"]
     grew = 0 < count <= len(blocks) and _digest(blocks[:count]) == parts.get("digest")
@@ -77,6 +74,17 @@ def _following(path: Path, mark: str, blocks: list[Block], parts: Mapping[str, s
     return [], "the conversation went on here and there in different ways"
 
 
+def _shared(known: Sequence[_Said], said: Sequence[_Said]) -> int | None:
+    """How many of what was said there, its first, are known here; None where it is another conversation. PythonClaw
+    keeps the last messages of a long one alone."""
+    if said[: len(known)] == known:
+        return len(known)
+    if any(known[at : at + len(said)] == said for at in range(len(known) - len(said) + 1)):
+        return len(said)
+    most = min(len(known), len(said))
+    return next((n for n in range(most, _OVERLAP - 1, -1) if known[-n:] == said[:n]), None)
+
+
 def _marked(block: Block, source: str) -> Block:
     meta = {key: value for key, value in block.meta.items() if key not in _OURS}
     if "from" in meta and meta["from"] not in _ORIGINS:
@@ -84,7 +92,7 @@ def _marked(block: Block, source: str) -> Block:
     return replace(block, meta=meta | {"source": source})
 
 
-def _said(block: Block) -> tuple[str, str, str, str | None]:
+def _said(block: Block) -> _Said:
     return block.role, block.content, json.dumps(block.tool_calls, sort_keys=True), block.tool_call_id
 
 

@@ -25,7 +25,7 @@ def show_staged(found: Mapping[str, Any]) -> None:
         for kind, name in KINDS.items():
             states = Counter(row["state"] for row in rows if row["kind"] == kind)
             if states:
-                lines.append(f"    {sum(states.values()):>6,} {name:<14} {_counted(states)}")
+                lines.append(f"    {name:<14} {sum(states.values()):>6,}  ({_counted(states)})")
     if not found["came"]:
         lines.append(f"  nothing that {verb} of use here")
     changes = [f"{row['from']}: {each}" for row in found["came"] for each in row["changed"] if row["state"] != "same"]
@@ -44,7 +44,7 @@ def show_accepted(found: Mapping[str, Any]) -> None:
     groups = dict.fromkeys(row["group"] for row in found["accepted"])
     for group in groups:
         kinds = Counter(row["kind"] for row in found["accepted"] if row["group"] == group)
-        said = ", ".join(f"{kinds[kind]:,} {name}" for kind, name in KINDS.items() if kinds[kind])
+        said = ", ".join(f"{name} ({kinds[kind]:,})" for kind, name in KINDS.items() if kinds[kind])
         lines.append(f"In use in group {group}: {said}.")
     by_hand = (f"{row['from']}: {each}" for row in found["accepted"] for each in row["changed"])
     lines += _list("taken", by_hand)

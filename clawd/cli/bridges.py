@@ -65,7 +65,9 @@ def _calls(name: str) -> list[dict[str, Any]]:
 
 
 def mmkr_convert(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.cli.traces import convert
+
+    return convert(options, home)
 
 
 def pythonclaw_import(options: Namespace, home: Home) -> int:
@@ -92,7 +94,17 @@ def pythonclaw_sync(options: Namespace, home: Home) -> int:
 
 
 def claude_code_export(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges import claude_code
+
+    directory = Path(options.directory) if options.directory else None
+    found = claude_code.export(home, options.group, directory, dry_run=options.dry_run)
+    give(found, options.json)
+    if not options.json:
+        for note in found["notes"]:
+            say(note)
+        if options.dry_run:
+            say("Nothing was written.")
+    return 0
 
 
 def import_(options: Namespace, home: Home) -> int:

@@ -15,9 +15,9 @@ _ONE = ("text", "fact", "at", "tags", "key")
 
 
 async def remember(memories: Memories, session: str, group: str, params: Params) -> Params:
-    """{text, fact?, at?, tags?, key?} → {group, id, status, trust, why?, state: kept|known}; with `entries[{text, fact?,
-    at?, tags?, key?}]` in their place {group, entries[{id, status, trust, why?, state: kept|known|refused}]}, in their
-    order. Raises UsageError, and nothing is kept then; Refused, StorageError."""
+    """{text, fact?, at?, tags?, key?} → {group, id, status, trust, why?, state: kept|known}; with `entries` of such in
+    their place {group, entries[{id, status, trust, why?, state: kept|known|refused}]}, in their order. Raises
+    UsageError, and nothing is kept then; Refused, StorageError."""
     many = params.get("entries")
     said = [{name: params[name] for name in _ONE if params.get(name) is not None}] if many is None else many
     if not isinstance(said, list) or not all(isinstance(each, Mapping) for each in said):

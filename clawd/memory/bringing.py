@@ -7,13 +7,14 @@ quarantined or was forgotten is not brought back. Doing it again adds nothing, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import date, datetime, time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, time
 from pathlib import Path
 
 from clawd.clock import Clock
 from clawd.errors import UsageError
+from clawd.files import read_beneath
 from clawd.memory import admission, daily, keyed, text
 from clawd.memory.catalogue import Catalogue
 from clawd.memory.daily import Piece
@@ -68,9 +69,8 @@ class Bringing:
         """INDEX.md, where there is none."""
         said = settled(data.decode("utf-8-sig", "replace"))
         digest = text.digest(said)
-        file = self._root / keyed.INDEX
         with told(self._root):
-            old = file.read_bytes() if file.is_file() else b""
+            old = self._read(keyed.INDEX)
         there = settled(old.decode("utf-8-sig", "replace"))
         if not said or (there and text.digest(there) == digest):
             return Taken(digest=digest)
@@ -86,10 +86,12 @@ class Bringing:
 
     def day(self, name: str, data: bytes) -> Taken:
         """The entries of a day's log that are not in it yet. One that has the key of a fact would be trusted like that:
-        it is stamped for itself."""
+        it is stamped for itself. What is no entry would become a part of the one before it: it comes as one of its
+        own, where there is a log already."""
         day = daily.day_of(name)
         if day is None:
             raise UsageError(f"{name!a} is no day")
+        noon, source = datetime.combine(day, time(12)).astimezone(), self._voice.source.partition(":")[0]
         wanted, why = list[Piece](), ""
         for piece in daily.parsed(data, day):
             unwanted = self._unwanted(piece.text) if piece.text else ""
@@ -99,34 +101,42 @@ class Bringing:
 
         def with_them(old: bytes) -> bytes:
             there = {_known(piece) for piece in daily.parsed(old, day)}
-            added[:] = [each for each in wanted if _known(each) not in there and (not old or _says(each))]
-            raw = b"".join(_whole(data[each.start : each.end]) for each in added)
-            if not old or not raw:
-                return old or raw
-            return old + (b"" if old.endswith(b"\n\n") else b"\n" if old.endswith(b"\n") else b"\n\n") + raw
+            found = [(each, _whole(data[each.start : each.end])) for each in wanted]
+            if old:
+                new = [(each, raw) for each, raw in found if _says(each) and _known(each) not in there]
+                own = [(each, raw) if each.at is not None else _entry(each, source, noon) for each, raw in new]
+                found = [(each, raw) for each, raw in own if _known(each) not in there]
+            added[:] = [each for each, _ in found]
+            raw = b"".join(raw for _, raw in found)
+            gap = b"" if not old or old.endswith(b"\n\n") else b"\n" if old.endswith(b"\n") else b"\n\n"
+            return old + gap + raw if raw else old
 
         with told(self._root), keyed.alone(self._root):
-            file = self._root / name
-            with_them(file.read_bytes() if file.is_file() and not file.is_symlink() else b"")
+            with_them(self._read(name))
         with self._catalogue.writing(name), told(self._root):
-            for piece in added:
-                self._stamped(piece, day)
+            self._stamp(added, noon)
             with keyed.alone(self._root):
                 new = keyed.change(self._root, name, with_them)
         return Taken(new=new, why=why)
 
-    def _stamped(self, piece: Piece, day: date) -> None:
-        """So that it is a person's by hand and no more, whatever its key has or will have."""
-        if not piece.key:
-            return
-        id, digest = f"fact:{piece.key}", text.digest(piece.text)
-        stamps = self._stamps(id)
-        if any(each.sha256 == digest for each in stamps):
-            return
-        at = piece.at or datetime.combine(day, time(12)).astimezone()
-        self._pen.stamp(self._record(id, "fact", piece.text, at, self._trust(), keyed.FACTS, key=piece.key), "carry")
-        if stamps:  # what is known of the fact itself stays the last word on it
-            self._pen.again(stamps[-1])
+    def _read(self, name: str) -> bytes:
+        try:
+            return read_beneath(self._root, name, keyed.LIMIT)
+        except FileNotFoundError:
+            return b""
+
+    def _stamp(self, pieces: Iterable[Piece], noon: datetime) -> None:
+        """So that each is a person's by hand and no more, whatever its key has or will have."""
+        records, last = list[MemoryRecord](), dict[str, Stamp]()
+        for piece in pieces:
+            id, digest = f"fact:{piece.key}", text.digest(piece.text)
+            stamps = self._stamps(id) if piece.key else []
+            if piece.key and all(each.sha256 != digest for each in stamps):
+                at = piece.at or noon
+                records.append(self._record(id, "fact", piece.text, at, self._trust(), keyed.FACTS, key=piece.key))
+                if stamps:  # what is known of the fact itself stays the last word on it
+                    last[id] = stamps[-1]
+        self._pen.carry(records, list(last.values()))
 
     def _unwanted(self, said: str, stamps: list[Stamp] | None = None) -> str:
         marked = self._marked(said)
@@ -156,6 +166,12 @@ def _known(piece: Piece) -> tuple[str, str, str]:
 
 def _says(piece: Piece) -> bool:
     return bool(piece.text.strip()) and not (piece.at is None and HEADING.fullmatch(piece.text))
+
+
+def _entry(piece: Piece, key: str, at: datetime) -> tuple[Piece, bytes]:
+    """Of what was none."""
+    written = f"### {at:%H:%M:%S} — {key}\n\n{piece.text}\n\n".encode("utf-8", "replace")
+    return replace(piece, key=key, at=at), written
 
 
 def _whole(raw: bytes) -> bytes:

@@ -92,10 +92,10 @@ class Pen:
         with self._catalogue.writing():
             self.stamp(record, op, turn, known=known)
 
-    def again(self, stamp: Stamp) -> None:
-        """The same line once more: it is the last one of its id again."""
-        with told(self._root):
-            self._ledger.append(stamp)
+    def carry(self, records: Sequence[MemoryRecord], last: Sequence[Stamp]) -> None:
+        """What is known of texts that were kept elsewhere; `last` are the last lines of their ids, and stay that."""
+        if records:
+            self._append([*(self._stamped(each, "carry") for each in records), *last])
 
     def set_fact(
         self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False, of: datetime | None = None

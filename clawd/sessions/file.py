@@ -93,6 +93,8 @@ class SessionFile:
                 with open(descriptor, "rb", closefd=False) as file:
                     blocks = list(choose(file, whole))
                 if not blocks:
+                    if whole == size and os.pread(descriptor, 1, size - 1) != b"\n":
+                        self._put(descriptor, b"\n", size)  # all that was torn off
                     return
                 if self._disguised and not parse(os.pread(descriptor, min(whole, _HEAD_OF_ANY), 0)).blocks:
                     blocks = named(self.session_id, blocks)

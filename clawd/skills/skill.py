@@ -31,7 +31,10 @@ NAME, DESCRIPTION, COMPATIBILITY = 64, 1024, 500  # characters, by the format
 _LICENSE = 500
 _TRIGGERS, _TRIGGER = 32, 100
 _TOOLS, _TOOL = 100, 200
-_KNOWN = frozenset({"name", "description", "license", "allowed-tools", "metadata", "compatibility", "triggers"})
+_FITNESS = ("fitness", "fitness_score")  # ours, and mmkr's
+_KNOWN = frozenset(
+    {"name", "description", "license", "allowed-tools", "metadata", "compatibility", "triggers", *_FITNESS}
+)
 _TOLD = 5
 MOST_FIT = 1_000_000.0
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
@@ -114,7 +117,7 @@ def load(folder: Path, *, shared: bool) -> Skill:
     if unknown := sorted(unhidden(key) for key in fields if key not in _KNOWN):
         found.warnings.append(f"the format does not know {_few(unknown)}: nothing comes of it")
     metadata = _metadata(fields.get("metadata", {}), found)
-    fitness = _fitness(metadata, found)
+    fitness = _fitness([each[name] for each in (metadata, fields) for name in _FITNESS if name in each], found)
     return Skill(
         name=name,
         description=description,
@@ -217,8 +220,10 @@ def _metadata(value: Any, found: _Found) -> dict[str, str]:
     }
 
 
-def _fitness(metadata: Mapping[str, str], found: _Found) -> float | None:
-    said = metadata.get("fitness", metadata.get("fitness_score", "")).strip()
+def _fitness(values: Sequence[Any], found: _Found) -> float | None:
+    """Of the first that says something."""
+    value = next(filter(None, values), "")
+    said = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if not said:
         return None
     if not _NUMBER.fullmatch(said):

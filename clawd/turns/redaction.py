@@ -8,6 +8,7 @@ Not touched: what an agent wrote in `work/` itself, and the ledger's backups in 
 from __future__ import annotations
 
 import logging
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -21,10 +22,11 @@ from anyio import to_thread
 from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
 from clawd.errors import UnsafePath
-from clawd.files import walk_beneath
+from clawd.files import read_beneath, walk_beneath, write_atomic
 from clawd.ledger import recalled, redact
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.redact import PLACES
+from clawd.memory import keyed
 from clawd.memory.forgotten import Forgotten
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import MARKER_LINE, parse, write_block
@@ -138,13 +140,20 @@ def _conversations(directory: Path) -> list[Path]:
 
 
 def _brought_in(arrivals: Path, forgotten: Forgotten) -> int:
-    """Of all files that were brought in, whatever they are; the account of them has no text of theirs. A link is not
-    followed, also where it is a folder."""
+    """Of all files that were brought in, whatever they are; the account of them has no text of theirs. No link is
+    followed."""
     changed = 0
-    for path, _ in [] if arrivals.is_symlink() else list(walk_beneath(arrivals)):
-        if path.rpartition("/")[2] not in _ACCOUNTS or path.count("/") != 1:
-            with suppress(FileNotFoundError, UnsafePath):
-                changed += _rewritten(arrivals / path, forgotten)
+    for source in [] if arrivals.is_symlink() or not arrivals.is_dir() else sorted(arrivals.iterdir()):
+        if source.is_symlink() or not source.is_dir():
+            continue
+        with keyed.alone(source):
+            for path, status in list(walk_beneath(source)):
+                clean = without if path.startswith("sessions/") else _plain
+                with suppress(FileNotFoundError, UnsafePath):
+                    data = read_beneath(source, path, status.st_size)
+                    if path not in _ACCOUNTS and (new := clean(data, forgotten)) != data:
+                        write_atomic(source / path, new, stat.S_IMODE(status.st_mode))
+                        changed += 1
     return changed
 
 

@@ -19,6 +19,7 @@ from clawd.arrivals.staging import stage
 from clawd.commands import looking, memory, schedules, skills
 from clawd.commands.arrivals import listed
 from clawd.config.home import Home
+from clawd.context.imports import resolve
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.health.arrivals import arrivals
 from clawd.ledger import groups
@@ -225,6 +226,19 @@ def test_one_that_went_on_in_different_ways_is_left(home: Home) -> None:
     bring(home, item("session", "sessions/a.md", session("mmkr:a", "1", "2", "here", "there")))
     # "here" was a user's message
     assert accept(home)["left"] == [] and said(home) == ["1", "2", "here", "there"]
+
+
+def test_a_window_of_the_last_messages_goes_on_where_it_was(home: Home) -> None:
+    """PythonClaw keeps fifty, puts its summary before them, and notes of its own in between."""
+    first = blocks(*map(str, range(10)))
+    note, summary = Block("system", "[Memory Refresh]", AT), Block("system", "[Compaction Summary]", AT)
+    for there in (first, [note, *first], [summary, *first[4:]], [summary, *first[6:], note, *blocks("10", "11", "12")],
+                  [summary, *blocks("10", "11", "12", "13")], first[3:7]):  # fmt: skip
+        bring(home, item("session", "sessions/a.md", write_file("mmkr:a", there)))
+        assert accept(home)["left"] == []
+    assert [each for each in said(home) if each[0] != "["] == [str(n) for n in range(14)]
+    bring(home, item("session", "sessions/a.md", session("mmkr:a", "12", "13", "14")))
+    assert len(accept(home)["left"]) == 1  # two messages may be the same by chance
 
 
 def test_one_that_was_another_here_is_left(home: Home) -> None:
@@ -535,6 +549,15 @@ def test_its_conversation_is_trusted_less(home: Home) -> None:
     bring(home, *everything())
     accept(home)
     with closing(sqlite3.connect(home.ledger_file)) as ledger:
-        columns = {row[1] for row in ledger.execute("PRAGMA table_info(session)")}
-        if "taint" in columns:
-            assert ledger.execute("SELECT id, taint FROM session").fetchall() == [("mmkr:a", 0.6)]
+        assert ledger.execute("SELECT id, taint FROM session").fetchall() == [("mmkr:a", 0.6)]
+
+
+def test_what_is_left_is_sent_by_a_line_of_the_owner_s_alone(home: Home) -> None:
+    folder = home.group("main")
+    folder.claude_md.write_text("mine, and @import/pythonclaw/CLAUDE.md\n")
+    bring(home, *everything())
+    accept(home)
+    found = resolve(folder, [("CLAUDE.md", folder.claude_md.read_text())])
+    assert found.files == [] and "not your own word" in found.refused[0]
+    found = resolve(folder, [("CLAUDE.md", "@CLAUDE.pythonclaw.md")])
+    assert found.files == [("CLAUDE.pythonclaw.md", "# Instructions\n\nAnswer in Portuguese.\n")]

@@ -113,9 +113,9 @@ def _following(tail: bytes, header: bytes, new: list[bytes]) -> bytes:
     text = b"".join(new)
     if header.startswith(tail):  # none yet, or the torn beginning of one
         return (header + text)[len(tail) :]
-    torn = tail if tail.startswith(b"- [") else tail[tail.rfind(b"\n") + 1 :]
-    if torn and torn != new[0] and new[0].startswith(torn):
-        return text[len(torn) :]
+    for torn in (tail, tail[tail.rfind(b"\n") + 1 :]):
+        if torn and torn != new[0] and new[0].startswith(torn):
+            return text[len(torn) :]
     return text if tail.endswith(b"\n") else b"\n" + text
 
 

@@ -129,6 +129,8 @@ class Reader:
         self._at = fields.moment("ts", "timestamp") or self._at
         agent, _ = (fields.text(label) for label in _LABELS)
         said = _READ.get(kind, _other)(fields)
+        if "failed" not in said:
+            said |= _ended(fields, needed=False)
         return Event(
             kind=kind,
             line=self._line,
@@ -183,6 +185,13 @@ class _Fields:
                 del self._left[name]
                 return value
         return default
+
+    def flag(self, *names: str) -> bool | None:
+        """The first of these that is true or false."""
+        for name in names:
+            if isinstance(self._left.get(name), bool):
+                return bool(self._left.pop(name))
+        return None
 
     def share(self, name: str, default: float) -> float:
         """A number from 0 to 1."""
@@ -300,14 +309,14 @@ def _memory_write(fields: _Fields) -> dict[str, Any]:
         "importance": fields.share("importance", importance_of(category)),
         "topic": fields.text("key"),
         "tool": fields.text("tool", "tool_name"),
-        "outcome": fields.text("outcome"),
     }
 
 
 def _ended(fields: _Fields, failed: bool = False, needed: bool = True) -> dict[str, Any]:
-    """How something ended: one word for it is said by `failed` alone, where it is not `needed` as all that is known."""
+    """How something ended. A plain word for it says no more than `failed`: it counts where it is `needed`, because it
+    is all that is known of a result."""
     outcome = fields.text("outcome")
-    failed = fields.take("succeeded", "success") is False or failed or outcome.lower() in _BADLY
+    failed = fields.flag("succeeded", "success") is False or failed or outcome.lower() in _BADLY
     plain = outcome.lower() in (*_WELL, *_BADLY)
     return {"outcome": "" if plain and not needed else outcome, "failed": failed}
 

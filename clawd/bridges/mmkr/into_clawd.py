@@ -3,7 +3,6 @@ the daemon where one runs, else under the home's lock."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from clawd.bridges.mmkr.targets import Written, fact_key
 from clawd.clock import rfc3339
 from clawd.config.home import Home, group_folders
 from clawd.errors import Refused, UsageError
-from clawd.ids import session_stem
+from clawd.ids import matches, session_stem
 from clawd.model import Block
 
 SPACE = "mmkr"  # of the keys
@@ -94,14 +93,9 @@ class ClawdTarget:
         from clawd.config.load import load_group
 
         for name in group_folders(self._home):
-            if any(_matches(pattern, self._session) for pattern in load_group(self._home, name).external):
+            if any(matches(pattern, self._session) for pattern in load_group(self._home, name).external):
                 return name
         return "main"
-
-
-def _matches(pattern: str, session: str) -> bool:
-    """`*` is any text, and nothing else means anything."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), session, re.DOTALL) is not None
 
 
 def _message(block: Block) -> Message:

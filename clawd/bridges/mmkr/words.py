@@ -18,17 +18,17 @@ def tell(event: Event, telling: Telling) -> None:
     tick, at = event.tick, event.at
     if event.kind == "tick_start":
         words = tick_started(tick, event.goals, event.count, event.text)
-        telling.start(tick, at, _lines(words, *_phase(event), *_rest(event)))
+        telling.start(tick, at, _lines(words, *_ended(event), *_rest(event)))
     elif event.kind == "tick_end":
         words = tick_ended(event.text or f"Tick {tick} complete", event.count, event.actions)
-        telling.end(tick, at, _lines(words, *_phase(event), *_rest(event)), event.text)
+        telling.end(tick, at, _lines(words, *_ended(event), *_rest(event)), event.text)
     elif event.kind == "tool_call":
         telling.call(
             tick,
             at,
             event.tool,
             event.args,
-            _lines(event.text or calling(event.tool), *_rest(event)),
+            _lines(event.text or calling(event.tool), *_fields(event.more)),
             own_id=event.call,
             stand_in=_lines(event.result, event.outcome),
             failed=event.failed,
@@ -37,18 +37,16 @@ def tell(event: Event, telling: Telling) -> None:
     elif event.kind == "tool_result":
         known = event.result or event.error
         words = result_told(_lines(event.error, event.result) if known else event.outcome, event.failed)
-        words = _lines(words, _named("Outcome", event.outcome if known else ""), *_rest(event))
+        words = _lines(words, _named("Outcome", event.outcome if known else ""), *_fields(event.more))
         telling.result(tick, at, event.tool, words, own_id=event.call, phase=event.phase)
     elif event.kind in ("llm_prompt", "llm_response", "decision"):
         role = "user" if event.kind == "llm_prompt" else "assistant"
-        telling.note(tick, at, event.kind, _lines(event.text, *_rest(event)), role, event.phase)
-    elif event.kind == "memory_write" and event.text:
-        telling.keep(tick, at, event.text, event.category, event.importance, event.topic)
-        if event.tool or event.outcome or event.phase or event.more:
-            words = _lines(f"Kept a memory of {event.category}", *_done(event), *_phase(event), *_rest(event))
-            telling.note(tick, at, event.kind, words)
+        telling.note(tick, at, event.kind, _lines(event.text, *_ended(event), *_fields(event.more)), role, event.phase)
     else:
-        telling.note(tick, at, event.kind, _note(event))
+        if kept := event.kind == "memory_write" and event.text:
+            telling.keep(tick, at, event.text, event.category, event.importance, event.topic)
+        if not kept or event.tool or event.outcome or event.failed or event.phase or event.more:
+            telling.note(tick, at, event.kind, _note(event))
 
 
 def tick_started(tick: int | None, goals: Iterable[str] = (), memories: int = 0, text: str = "") -> str:
@@ -73,49 +71,45 @@ def _note(event: Event) -> str:
     """What is neither a tick, a call, a result nor somebody's words."""
     more = dict(event.more)
     place = f" in {event.phase}" if event.phase else ""
+    tool = _named("Tool", event.tool)
     match event.kind:
         case "error":
             by = f" of {event.tool}" if event.tool else ""
-            return _lines(f"Error{place}{by}: {event.text}", _named("Outcome", event.outcome), *_rest(event))
+            words = f"Error{place}{by}: {event.text}"
+            return _lines(words, _named("Outcome", event.outcome), *_fields(event.more))
         case "phase_start":
-            return _lines(f"Phase {event.phase or event.text} begins", *_rest(event))
+            words = _titled(f"Phase {event.phase} begins", event.text)
+            return _lines(words, tool, *_ended(event), *_fields(event.more))
         case "phase_complete":
-            return _lines(_titled(f"Phase {event.phase} complete", event.text), *_rest(event))
+            words = _titled(f"Phase {event.phase} complete", event.text)
+            return _lines(words, tool, *_ended(event), *_fields(event.more))
         case "llm_call":
             took = f", {more.pop('duration_ms')} ms" if "duration_ms" in more else ""
-            failed = ", failed" if more.get("success") == "false" else ""
-            if more.get("success") in ("true", "false"):
-                del more["success"]
-            words = f"Model call{place}: {more.pop('model', '')}{took}{failed}"
-            return _lines(words, event.text, *_done(event), *_fields(more.items()))
+            words = f"Model call{place}: {more.pop('model', 'of a model')}{took}{', failed' * event.failed}"
+            return _lines(words, event.text, tool, _named("Outcome", event.outcome), *_fields(more.items()))
         case "wealth_update":
             change = f" ({more.pop('delta')})" if "delta" in more else ""
             words = f"Wealth: {more.pop('before', '?')} → {more.pop('after', '?')}{change}"
-            return _lines(words, event.text, *_done(event), *_phase(event), *_fields(more.items()))
+            return _lines(words, event.text, tool, *_ended(event), _named("Phase", event.phase), *_fields(more.items()))
         case "action":
-            kind = f" ({event.category})" if event.category else ""
-            failed = "Failed." if event.failed else ""
-            words = _titled(f"Action{kind}", event.text)
-            return _lines(words, *_done(event), failed, _named("Result", event.result), *_phase(event), *_rest(event))
+            words = _titled(f"Action ({event.category})" if event.category else "Action", event.text)
+            return _lines(words, tool, *_ended(event), _named("Result", event.result), *_rest(event))
         case "memory_write":
-            return _lines(f"A memory of {event.category}", *_done(event), *_phase(event), *_rest(event))
+            words = f"A memory of {event.category}"
+            return _lines(words, _named("Key", event.topic), tool, *_ended(event), *_rest(event))
         case _:
-            words = event.kind.replace("_", " ")
-            return _lines(
-                _titled(words[:1].upper() + words[1:], event.text), *_done(event), *_phase(event), *_rest(event)
-            )
+            kind = event.kind.replace("_", " ")
+            words = _titled(kind[:1].upper() + kind[1:], event.text)
+            return _lines(words, tool, *_ended(event), *_rest(event))
 
 
-def _done(event: Event) -> tuple[str, str]:
-    return _named("Tool", event.tool), _named("Outcome", event.outcome)
-
-
-def _phase(event: Event) -> tuple[str]:
-    return (_named("Phase", event.phase),)
+def _ended(event: Event) -> tuple[str, str]:
+    return _named("Outcome", event.outcome), "Failed." if event.failed else ""
 
 
 def _rest(event: Event) -> Iterable[str]:
-    return _fields(event.more)
+    """The fields that no sentence has a place for."""
+    return (_named("Phase", event.phase), *_fields(event.more))
 
 
 def _fields(more: Iterable[tuple[str, str]]) -> Iterable[str]:

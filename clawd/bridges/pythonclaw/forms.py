@@ -55,6 +55,8 @@ def session_bytes(session: str, blocks: Sequence[Block]) -> bytes:
 def restorable(blocks: Sequence[Block]) -> list[Block]:
     """The same messages, so that PythonClaw's restore step drops none: each call with an id and followed at once by its
     result, one that says so where there is none; a result without a call is text. The same list where it is so."""
+    if _restored_whole(blocks):
+        return list(blocks)
     asked: dict[str, int] = {}
     answers: dict[tuple[int, str], int] = {}
     named = [_with_ids(block, index) for index, block in enumerate(blocks)]
@@ -77,6 +79,24 @@ def restorable(blocks: Sequence[Block]) -> list[Block]:
             answer = answers.get((index, id))
             kept.append(Block("tool", NO_RESULT, block.at, tool_call_id=id) if answer is None else named[answer])
     return kept
+
+
+def _restored_whole(blocks: Sequence[Block]) -> bool:
+    """Whether its restore step keeps every message as it is, also of calls that share an id."""
+    at = 0
+    while at < len(blocks):
+        block, at = blocks[at], at + 1
+        if block.role == "tool":
+            return False
+        if calls := _calls(block):
+            results = set[str | None]()
+            while at < len(blocks) and blocks[at].role == "tool":
+                results.add(blocks[at].tool_call_id)
+                at += 1
+            ids = [call.get("id") for call in calls]
+            if not all(isinstance(id, str) and id and id in results for id in ids):
+                return False
+    return True
 
 
 def _calls(block: Block) -> tuple[dict[str, Any], ...]:

@@ -4,7 +4,6 @@ lines, and as YAML, whatever it is called and whatever is said of it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from clawd.bridges.mmkr import capability_to_skill_metadata
 from clawd.bridges.mmkr.skills import SkillMetadata
 from clawd.errors import UsageError
 from clawd.skills.skill import load
+from tests.bridges.real_pythonclaw import ESC, RAW, claw
 
 Parsed = tuple[dict[str, str], str]
 TOOLS = ["scan_all_my_issues", "post_issue_comment", "check_issue_responses"]
@@ -63,12 +63,6 @@ def lines_read(content: str) -> Parsed:
             key, _, value = line.strip().partition(":")
             found[key] = [value.strip()] if value.strip() else []
     return {key: "\n".join(value) for key, value in found.items() if value}, body.strip()
-
-
-def theirs() -> Callable[[str], Parsed]:
-    parser = pytest.importorskip("pythonclaw.core.utils")
-    read: Callable[[str], Parsed] = parser.parse_frontmatter
-    return read
 
 
 def test_it_is_what_mmkr_makes_of_it() -> None:
@@ -171,15 +165,21 @@ def clean(text: str) -> str:
     return "".join("\ufffd" if "\ud800" <= each <= "\udfff" else each for each in text)
 
 
-def test_pythonclaws_own_parser_reads_it() -> None:
-    read = theirs()
-    for name in HOSTILE:
-        for description in (None, *HOSTILE):
-            content = capability_to_skill_metadata(name, 2.5, description, [name]).to_skill_md()
-            head, body = lines_read(content)
-            found, rest = read(content)
-            assert (found["name"], found["description"], rest) == (head["name"], head["description"], body)
-            assert set(found) == {"name", "description", "metadata"} and rest.startswith("# ")
+@pytest.mark.parametrize("version", [ESC, RAW])
+def test_pythonclaw_itself_finds_it(tmp_path: Path, version: str) -> None:
+    skills = tmp_path / "skills"
+    said = [*HOSTILE[1:], None]
+    made = [capability_to_skill_metadata(name, 2.5, said[n], [name]) for n, name in enumerate(HOSTILE)]
+    made.append(capability_to_skill_metadata("cap_github_maintenance", 3.784, tools=TOOLS))
+    folders = {each.write(skills / "mmkr").name: each for each in made}
+    registry = claw(version).skills(skills)
+    found = {each.name: each for each in registry.discover()}
+    assert set(found) == set(folders) and {each.category for each in found.values()} == {"mmkr"}
+    for name, each in folders.items():
+        head, body = lines_read((skills / "mmkr" / name / "SKILL.md").read_text())
+        assert found[name].description == head["description"] and found[name].dependencies == []
+        assert any(trigger in found[name].description[:60] for trigger in each.triggers)
+        assert registry.load_skill(name).instructions == body and registry.list_resources(name) == ["skill.yaml"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
