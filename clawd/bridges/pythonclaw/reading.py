@@ -7,7 +7,7 @@ of 0.7.2 and, where they differ, of 0.6.6.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from clawd.config.load import machine_zone
 from clawd.errors import ClawdError, UsageError
 from clawd.ids import file_name, folded, is_group_name, safe_name
 from clawd.memory import daily
-from clawd.memory.keyed import FACTS, INDEX
+from clawd.memory.keyed import FACTS, INDEX, Fact
 from clawd.skills import manifest
 from clawd.skills.skill import FILE
 
@@ -57,6 +57,18 @@ def memory_of(root: Path, group: str) -> str:
     """Where the memory lies there that is for this group: a chat's own, if it is named after one."""
     chats = _Reading(Source(root, []), Brought(SOURCE, root), None).chats
     return next((f"{_GROUPS}/{chat.safe}/memory" for chat in chats if chat.group == group), "context/memory")
+
+
+def chats_facts(root: Path, groups: Collection[str]) -> dict[str, Fact]:
+    """What chats have in memories of their own that are none of these groups, under the keys that they get where all is
+    for one group."""
+    source = Source(root, [])
+    chats = [chat for chat in _Reading(source, Brought(SOURCE, root), None).chats if chat.group not in groups]
+    own = source.read(f"context/memory/{FACTS}") or b""
+    each = {chat.safe: source.read(f"{_GROUPS}/{chat.safe}/memory/{FACTS}") or b"" for chat in chats}
+    before = memories.read(own)
+    merged = memories.merged(before, {safe: memories.read(data) for safe, data in each.items()})
+    return {key: fact for key, fact in merged.facts.items() if key not in before.facts}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date, datetime
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -165,6 +166,7 @@ class _Sides:
             into.account.leave(path, error.message)
             return []
         there = memories.read(data).facts if data is not None else {}
+        here = {key: fact for key, fact in here.items() if key in there or not self._is_a_chats(fact)}
         coming, going = list[Fact](), list[Fact]()
         for key in dict.fromkeys(chain(there, here)):
             mine, its = here.get(key), there.get(key)
@@ -192,6 +194,18 @@ class _Sides:
         if not coming or not items:
             return []
         return [replace(items[0], files={"": memories.file(coming)})]
+
+    def _is_a_chats(self, fact: Fact) -> bool:
+        """Whether it came from the memory of a chat, with `import --group`: it is not for the others there."""
+        return self._merged.get(fact.key) == fact.value
+
+    @cached_property
+    def _merged(self) -> dict[str, str]:
+        """What the chats have that are no groups here, under the keys that `import --group` gives it."""
+        if self._folder != writing.MEMORY:
+            return {}
+        facts = reading.chats_facts(self._into.root, set(group_folders(self._home)))
+        return {key: fact.value for key, fact in facts.items()}
 
     def _days(self, here: Mapping[date, bytes]) -> list[Item]:
         coming, there = list[Item](), dict[date, bytes]()
@@ -243,10 +257,10 @@ class _Sides:
             writing.others(self._home, self._group, self._into)
         for item in self._of("instructions", "profile", "note", "skill", "schedule"):
             path = re.sub(rf"\A({re.escape(JOBS)}|{re.escape(DYNAMIC)}): .*\Z", r"\1", item.source)
-            written = any(each == path or each.startswith(f"{path}/") for each in self._into.files)
-            if written and ((root / item.to).exists() or self._into.ours(path)) and item.to not in came:
-                continue
-            coming.append(item)
+            written = [each for each in self._into.files if each == path or each.startswith(f"{path}/")]
+            known = (root / item.to).exists() or all(map(self._into.ours, written))
+            if not written or not known or item.to in came:
+                coming.append(item)
         return coming
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clawd.arrivals.staging import stage
 from clawd.bridges.pythonclaw import target
 from clawd.bridges.pythonclaw.forms import session_bytes
+from clawd.bridges.pythonclaw.reading import read
 from clawd.bridges.pythonclaw.sync import sync
 from clawd.bridges.pythonclaw.writing import export
+from clawd.cli import bridges as cli
 from clawd.config.home import Home
 from clawd.errors import UsageError
 from clawd.memory.keyed import KeyedMemory, parsed
@@ -266,6 +271,39 @@ def test_a_chat_s_memory_is_synced_with_its_own_group(claw: Path, home: Home) ->
     sync(home, "telegram_-100123", claw, False)
     chat = its_memory.read((claw / "context/groups/telegram_-100123/memory/MEMORY.md").read_bytes())
     assert chat["boat"][1] == "the Albatros" and "boat" not in facts_there(claw)
+
+
+def test_what_a_chat_alone_knew_is_not_told_to_all_there(claw: Path, home: Home) -> None:
+    stage(home, read(claw, "main"), dry_run=False)
+    accept(home)
+    assert facts_here(home)["telegram_-100123_city"] == "Linz"
+    sync(home, "main", claw, False)
+    assert "telegram_-100123_city" not in facts_there(claw)
+
+
+def test_a_skill_that_was_removed_here_does_not_come_back(home: Home, empty: Path) -> None:
+    skill = lay(home.group("main").skills, {"tides/SKILL.md": "---\nname: tides\ndescription: Tells them.\n---\nx\n"})
+    sync(home, "main", empty, False)
+    (skill / "tides/SKILL.md").unlink()
+    (skill / "tides").rmdir()
+    assert sync(home, "main", empty, False)["came"] == []
+    (empty / "context/skills/clawd/tides/SKILL.md").write_text("---\nname: tides\ndescription: Better.\n---\nx\n")
+    assert places(sync(home, "main", empty, False)["came"]) == {"skills/tides"}
+
+
+def test_the_commands_say_what_was_done(
+    home: Home, claw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(home, "hello")
+    options = Namespace(group="main", source_home=str(tmp_path / "new"), dry_run=False, json=True)
+    assert cli.pythonclaw_export(options, home) == 0
+    assert SESSION in places(json.loads(capsys.readouterr().out)["wrote"])
+    options = Namespace(group="main", source_home=str(claw), dry_run=False, json=False)
+    assert cli.pythonclaw_sync(options, home) == 0
+    printed = capsys.readouterr()
+    assert "sessions/cli.md" in printed.out and "clawd bridge accept pythonclaw" in printed.err
+    assert cli.pythonclaw_sync(options, home) == 0
+    assert "accept" not in capsys.readouterr().err
 
 
 def test_it_must_be_a_home(home: Home, tmp_path: Path) -> None:

@@ -268,9 +268,10 @@ def test_no_link_is_written_through(full: Home, tmp_path: Path) -> None:
     to = lay(tmp_path / "claw", {"pythonclaw.json": "{}", "context/memory/x.md": "x"})
     (to / "context/memory/MEMORY.md").symlink_to(outside / "MEMORY.md")
     (to / "context/sessions").symlink_to(outside)
-    with pytest.raises(Exception, match="link"):
-        export(full, "main", to, False)
+    report = export(full, "main", to, False)
     assert tree(outside) == {"MEMORY.md": b"x"}
+    assert len([row for row in report["left"] if "is a link" in row["why"]]) == 2
+    assert (to / "context/memory/INDEX.md").is_file()
 
 
 @pytest.mark.parametrize("manifest", ["{", "[]", '{"schema": 2}', '{"schema": 1, "files": {"a": 7}}'])
