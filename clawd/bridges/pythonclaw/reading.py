@@ -282,23 +282,19 @@ class _Reading:
     def _skill_folders(self) -> Iterable[tuple[str, str]]:
         """(category, folder) of each skill, as PythonClaw finds them."""
         for entry in self._source.folders(_SKILLS):
-            inside = set(self._source.entries(f"{_SKILLS}/{entry}"))
-            if entry.startswith(("__", ".")) or homes.shown(entry) != entry:
-                self._source.leave(f"{_SKILLS}/{entry}", "PythonClaw passes it over")
-            elif FILE in inside:
+            if self._is_skill(entry):
                 yield "", entry
-            else:
-                found = False
-                for below in self._source.folders(f"{_SKILLS}/{entry}"):
-                    there = FILE in self._source.entries(f"{_SKILLS}/{entry}/{below}")
-                    if there and not below.startswith(("__", ".")) and homes.shown(below) == below:
-                        found = True
-                        yield entry, below
-                    else:
-                        self._source.leave(f"{_SKILLS}/{entry}/{below}", f"it has no {FILE}")
-                if not found:
-                    yaml = f": PythonClaw does not read {skills.YAML}" if skills.YAML in inside else ""
-                    self._source.leave(f"{_SKILLS}/{entry}", f"it has no {FILE}{yaml}")
+                continue
+            below = self._source.folders(f"{_SKILLS}/{entry}") if _is_read(entry) else []
+            found = [each for each in below if self._is_skill(f"{entry}/{each}")]
+            yield from ((entry, each) for each in found)
+            for path in [f"{entry}/{each}" for each in below if each not in found] or ([] if found else [entry]):
+                there = self._source.entries(f"{_SKILLS}/{path}")
+                yaml = f": PythonClaw does not read {skills.YAML}" if skills.YAML in there else ""
+                self._source.leave(f"{_SKILLS}/{path}", f"it has no {FILE} that PythonClaw finds{yaml}")
+
+    def _is_skill(self, path: str) -> bool:
+        return _is_read(path.rpartition("/")[2]) and FILE in self._source.entries(f"{_SKILLS}/{path}")
 
     def _schedules(self) -> None:
         zone, taken = machine_zone(), dict[str, str]()
@@ -334,6 +330,11 @@ class _Reading:
             for name in self._source.entries(f"{_GROUPS}/{chat.safe}"):
                 if name != "memory":
                     self._source.leave(f"{_GROUPS}/{chat.safe}/{name}", "clawd does not know what it is")
+
+
+def _is_read(name: str) -> bool:
+    """Whether PythonClaw looks into a folder of this name beneath its skills."""
+    return not name.startswith(("__", ".")) and homes.shown(name) == name
 
 
 def _is_own(path: str, data: bytes) -> bool:

@@ -22,7 +22,7 @@ from clawd.arrivals.items import Brought, Item
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw import memories, ours, reading, target, writing
 from clawd.bridges.pythonclaw.align import aligned
-from clawd.bridges.pythonclaw.forms import index_bytes, memory_bytes, session_bytes, session_name
+from clawd.bridges.pythonclaw.forms import CAP, index_bytes, memory_bytes, session_bytes, session_name
 from clawd.bridges.pythonclaw.sessions import marked
 from clawd.bridges.pythonclaw.target import Target, of_value
 from clawd.bridges.pythonclaw.writing import DYNAMIC, JOBS, SESSIONS
@@ -38,6 +38,7 @@ from clawd.sessions.names import rebuild
 
 Way = Literal["same", "in", "out", "forgotten here", "forgotten there", "both"]
 _NEVER = datetime(1970, 1, 2).astimezone()
+_CAPPED = f"or PythonClaw, which keeps the last {CAP} messages, has dropped what both knew"
 _BOTH = "it went on here and there in different ways: neither is touched"
 
 
@@ -134,7 +135,7 @@ class _Sides:
         there = parse(item.files[""]).blocks
         found = aligned(here, there)
         if found is None:
-            self._into.account.leave(item.source, _BOTH)
+            self._into.account.leave(item.source, _BOTH if len(there) < CAP else f"{_BOTH}, {_CAPPED}")
         elif found.new_there:
             data = write_file(id, [*here, *marked(found.new_there)])
             return [replace(item, files={"": data})]

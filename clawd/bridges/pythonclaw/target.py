@@ -31,7 +31,7 @@ _SCHEMA = 1
 _LIMIT = 64 << 20
 _THERE = "another file is there"
 _CHANGED = "it was changed there since clawd wrote it"
-_GONE = "it was taken away there since clawd wrote it"
+_GONE = "it was taken away there since clawd wrote it, and stays away"
 _SYNC, _SYNCED = ": clawd bridge pythonclaw sync", ("session", "facts", "day", "index")
 
 
@@ -114,7 +114,8 @@ class Target:
         there."""
         for path, data in files.items():
             if why := self._why_not(path, data):
-                self.account.leave(source, f"{path}: {why}{_SYNC if kind in _SYNCED else ''}")
+                hint = _SYNC if kind in _SYNCED and why in (_THERE, _CHANGED) else ""
+                self.account.leave(source, f"{path}: {why}{hint}")
                 return False
         self.force(kind, source, files, changed)
         return True

@@ -71,7 +71,6 @@ def test_what_is_left_says_why(claw: Path) -> None:
         "context/sessions/empty.md",
         "context/memory/old.txt",
         "context/skills/mmkr/only_yaml",
-        "context/skills/mmkr",
         "context/cron/jobs.yaml: bad",
         "context/cron/jobs.yaml: job 4",
         "context/knowledge/x.pdf",
@@ -81,6 +80,7 @@ def test_what_is_left_says_why(claw: Path) -> None:
         "context/odd",
         "daemon.log",
     }
+    assert "does not read skill.yaml" in left["context/skills/mmkr/only_yaml"]
     assert all(left.values()) and "five" in left["context/cron/jobs.yaml: bad"]
 
 
