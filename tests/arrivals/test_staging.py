@@ -228,6 +228,15 @@ def test_a_newer_or_broken_account_is_refused_and_kept(home: Home) -> None:
         assert (place(home) / "import.json").read_text() == said
 
 
+def test_another_home_of_the_same_kind_is_not_mixed_in(home: Home) -> None:
+    put(home, whole())
+    before = tree(place(home))
+    for dry in (True, False):
+        with pytest.raises(Refused, match=r"came from /old/\.pythonclaw, not from /new"):
+            stage(home, replace(whole(), home=Path("/new")), dry_run=dry)
+    assert tree(place(home)) == before
+
+
 def test_groups_are_made_and_names_are_checked(home: Home) -> None:
     made: list[str] = []
 
@@ -254,7 +263,7 @@ def test_an_account_is_what_the_report_is_made_of(home: Home) -> None:
     said = (place(home) / "REPORT.md").read_text()
     assert "\x1b" not in said and "\u202e" not in said and "\n# Head" not in said
     assert "`KEY_A`" in said and "clawd bridge accept pythonclaw --group main" in said
-    assert "\n- ![" not in said and r"\!\[x\](http" in said
+    assert "\n- ![" not in said and r"!\[x\](http" in said
     told = json.loads((place(home) / "import.json").read_text())
     assert told["schema"] == 1 and told["items"][0]["from"] == hostile and told["items"][0]["sha256"]
 
