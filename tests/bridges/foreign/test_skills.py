@@ -130,9 +130,9 @@ def test_files_for_keys_and_what_cannot_be_shown_are_left(tmp_path: Path) -> Non
     assert sorted(item.files) == ["DATA.json", "SKILL.md", "broken.json", "scripts/a.py"]
     assert place.brought.keys == [
         "A_KEY (skills/ok/.env.local)",
-        "a credential (skills/ok/certs/x.pem)",
         "a credential (skills/ok/id_rsa)",
         "a credential (skills/ok/secrets.yaml)",
+        "a credential (skills/ok/certs/x.pem)",
         "nested.clientSecret (skills/ok/conf.json5)",
         "api_key (skills/ok/settings.yml)",
     ]
