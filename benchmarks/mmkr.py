@@ -56,5 +56,10 @@ def _events(tick: int, at: int) -> Iterator[dict[str, object]]:
         yield {"event_type": "tool_call", "tool": "read", "args": {"path": f"notes/{n}.md", "of": tick}, "ts": at + n}
         yield {"event": "tool_result", "tool": "read", "result": f"line {n} of {tick}\n" * 20, "ts": at + n}
     yield {"event": "llm_response", "phase": "LIFE", "response": f"what I think of {tick} " * 20, "ts": at + 8}
-    yield {"event_type": "memory_write", "content": f"what is worth keeping of {tick}", "category": "plan", "ts": at + 9}
+    yield {
+        "event_type": "memory_write",
+        "content": f"what is worth keeping of {tick}",
+        "category": "plan",
+        "ts": at + 9,
+    }
     yield {"event_type": "mmkr:tick_end", "summary": f"Tick {tick} is done.", "ts": at + 10}

@@ -23,14 +23,13 @@ def convert(options: Namespace, home: Home) -> int:
 
     output = options.output or require_home(home).root
     with _progress() as tell:
-        made = convert_trace_to_pythonclaw(
-            options.trace, options.agent_id, output, group=options.group, progress=tell
-        )
+        made = convert_trace_to_pythonclaw(options.trace, options.agent_id, output, group=options.group, progress=tell)
     if options.json:
         give(made, True)
         return 0
     added, known = made["added"], made["known"]
-    say(f"{made['ticks_converted']:,} ticks of {made['session_id']}: {_counted(added)} added, {_counted(known)} there before")
+    ticks = f"{made['ticks_converted']:,} ticks of {made['session_id']}"
+    say(f"{ticks}: {_counted(added)} added, {_counted(known)} there before")
     _name(made["broken"], "line of the trace was left out", "lines of the trace were left out")
     _name(made["mended"], "line was mended", "lines were mended")
     for each in made["broken_lines"]:

@@ -167,13 +167,13 @@ class Place:
         """Copy a file; whether it was there, and not left. As `bytes`, but not all at once in memory."""
         try:
             with os.fdopen(open_beneath(self.root, relative), "rb") as file, to.open("xb") as copy:
-                copied = 0
-                while chunk := file.read(1 << 20):
-                    copied += len(chunk)
-                    if copied > most:
-                        self.leave(relative, f"it is larger than {_size(most)}")
-                        return False
+                copied = os.fstat(file.fileno()).st_size
+                while copied <= most and (chunk := file.read(1 << 20)):
+                    copied = max(copied, copy.tell() + len(chunk))
                     copy.write(chunk)
+                if copied > most:
+                    self.leave(relative, f"it is larger than {_size(most)}")
+                    return False
         except FileNotFoundError:
             return False
         except (OSError, UnsafePath, ValueError):

@@ -30,7 +30,7 @@ _MOST = 50  # ids of one list that are told
 _DEEPEST = 24
 
 CREDENTIAL = re.compile(
-    r"(?i)\.env(?:\..*)?$|.*\.(?:pem|key|p12|pfx|keystore|jks)$|id_(?:rsa|dsa|ecdsa|ed25519)|\.?(?:netrc|npmrc|pypirc)$"
+    r"(?i).*\.env(?:\..*)?$|.*\.(?:pem|key|p12|pfx|keystore|jks)$|id_(?:rsa|dsa|ecdsa|ed25519)|\.?(?:netrc|npmrc|pypirc)$"
     r"|\.?(?:credentials?|secrets?|tokens?|o?auth|auth[-_]profiles?|service[-_]account|client[-_]secrets?|creds?)"
     r"(?:[-_.].*)?\.(?:json5?|ya?ml|toml|ini|txt|env)$"
 )

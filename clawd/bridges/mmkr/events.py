@@ -186,6 +186,13 @@ class _Fields:
                 return value
         return default
 
+    def flag(self, *names: str) -> bool | None:
+        """The first of these that is true or false."""
+        for name in names:
+            if isinstance(self._left.get(name), bool):
+                return bool(self._left.pop(name))
+        return None
+
     def share(self, name: str, default: float) -> float:
         """A number from 0 to 1."""
         value = self._left.get(name)
@@ -309,7 +316,7 @@ def _ended(fields: _Fields, failed: bool = False, needed: bool = True) -> dict[s
     """How something ended. A plain word for it says no more than `failed`: it counts where it is `needed`, because it
     is all that is known of a result."""
     outcome = fields.text("outcome")
-    failed = fields.take("succeeded", "success") is False or failed or outcome.lower() in _BADLY
+    failed = fields.flag("succeeded", "success") is False or failed or outcome.lower() in _BADLY
     plain = outcome.lower() in (*_WELL, *_BADLY)
     return {"outcome": "" if plain and not needed else outcome, "failed": failed}
 

@@ -78,10 +78,11 @@ def _note(event: Event) -> str:
             words = f"Error{place}{by}: {event.text}"
             return _lines(words, _named("Outcome", event.outcome), *_fields(event.more))
         case "phase_start":
-            return _lines(f"Phase {event.phase or event.text} begins", *_ended(event), *_fields(event.more))
+            words = _titled(f"Phase {event.phase} begins", event.text)
+            return _lines(words, tool, *_ended(event), *_fields(event.more))
         case "phase_complete":
             words = _titled(f"Phase {event.phase} complete", event.text)
-            return _lines(words, *_ended(event), *_fields(event.more))
+            return _lines(words, tool, *_ended(event), *_fields(event.more))
         case "llm_call":
             took = f", {more.pop('duration_ms')} ms" if "duration_ms" in more else ""
             words = f"Model call{place}: {more.pop('model', 'of a model')}{took}{', failed' * event.failed}"
@@ -94,7 +95,8 @@ def _note(event: Event) -> str:
             words = _titled(f"Action ({event.category})" if event.category else "Action", event.text)
             return _lines(words, tool, *_ended(event), _named("Result", event.result), *_rest(event))
         case "memory_write":
-            return _lines(f"A memory of {event.category}", tool, *_ended(event), *_rest(event))
+            words = f"A memory of {event.category}"
+            return _lines(words, _named("Key", event.topic), tool, *_ended(event), *_rest(event))
         case _:
             kind = event.kind.replace("_", " ")
             words = _titled(kind[:1].upper() + kind[1:], event.text)
