@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clawd.arrivals import account
 from clawd.arrivals.items import Brought
 from clawd.bridges import nanobot, nanoclaw, openclaw
-from clawd.files import parts_of
 from clawd.ids import is_group_name
 from clawd.schedules.edits import is_id
 from clawd.schedules.file import parse_schedule
@@ -63,10 +63,7 @@ def sound(brought: Brought) -> None:
     assert len({(each.group, each.to.casefold()) for each in brought.items}) == len(brought.items)
     for each in brought.items:
         assert is_group_name(each.group)
-        for path in each.files:
-            assert "/".join(parts_of(f"{each.to}/{path}" if path else each.to)) == (
-                f"{each.to}/{path}" if path else each.to
-            )
+        assert account.refused(each.kind, each.to, each.files) == ""
         data = b"".join(each.files.values())
         if each.kind == "schedule":
             assert is_id(each.to.removeprefix("schedules/").removesuffix(".toml"))

@@ -51,7 +51,8 @@ class Place:
             os.close(directory_beneath(self.root, ""))
         except (OSError, RuntimeError, ValueError, UnsafePath):
             raise UsageError(f"{shown(str(home))} is no folder that can be read") from None
-        self.brought = Brought(source, home)
+        self.brought = Brought(source, self.root)
+        self._given = home
         self._bytes = 0
         self._said = set[Left]()
 
@@ -118,7 +119,7 @@ class Place:
             at, depth = waiting.pop()
             below = []
             for name in self.names(at):
-                if name in JUNK:
+                if name in JUNK or name.startswith(".env"):  # of which `secrets` tells
                     continue
                 path = within(at, name)
                 kind = "hidden" if name.startswith(".") else self.kind(path)
@@ -216,7 +217,7 @@ class Place:
         for n in range(len(parts) - 1, -1, -1):
             if parts[n] in states:
                 return "/".join(parts[n + 1 :])
-        for home in (self.root, self.brought.home):
+        for home in (self.root, self._given):
             if PurePosixPath(path).is_relative_to(home):
                 return "/".join(PurePosixPath(path).relative_to(home).parts)
         return None
