@@ -81,14 +81,26 @@ class Injector:
 
     async def inject(self, session: str, group: str, blocks: Sequence[Said], key: str | None) -> Injected:
         """Accept a piece and write what is whole. Raises UsageError, StorageError: then nothing was accepted."""
-        return await self._whole(self._inject(session, group, blocks, key))
+        (done,) = await self.inject_many(session, group, [(blocks, key)])
+        return done
 
-    async def _inject(self, session: str, group: str, blocks: Sequence[Said], key: str | None) -> Injected:
+    async def inject_many(
+        self, session: str, group: str, pieces: Sequence[tuple[Sequence[Said], str | None]]
+    ) -> list[Injected]:
+        """The same of several, which are accepted together or not at all, and written together."""
+        return await self._whole(self._inject(session, group, pieces))
+
+    async def _inject(
+        self, session: str, group: str, pieces: Sequence[tuple[Sequence[Said], str | None]]
+    ) -> list[Injected]:
         await self._look_back()
         now = rfc3339(self._clock.now())
-        accepted = await self._ledger.do(lambda tx: injected.accept(tx, session, group, blocks, key, now))
+        accepted = await self._ledger.do(
+            lambda tx: [injected.accept(tx, session, group, blocks, key, now) for blocks, key in pieces]
+        )
         faults.passing("injected")
-        return Injected(accepted, await self._write_or_later(accepted.session))
+        late = {each.session: await self._write_or_later(each.session) for each in reversed(accepted)}
+        return [Injected(each, late[each.session]) for each in accepted]
 
     async def _write_or_later(self, session: str) -> str | None:
         """None once everything is written, else why not yet."""
