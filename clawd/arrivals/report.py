@@ -15,7 +15,7 @@ from clawd.text import unhidden
 
 _MOST = 500  # things of one list; the account has all
 _LINE = 400
-_MARKUP = re.compile(r"([\\`*_<>\[\]!#|])")
+_MARKUP = re.compile(r"([\\`<\[\]])")
 KINDS = {
     "session": "conversations",
     "facts": "facts",

@@ -28,6 +28,8 @@ from clawd.sessions.format import parse
 from clawd.trust import Origin
 
 _OURS = frozenset(("turn", "n", "note", "key", "session"))  # META by which our own blocks are known
+_OVERLAP = 3  # messages by which it is sure that one conversation goes on where the other ends
+_Said = tuple[str, str, str, str | None]
 _ORIGINS = frozenset(each.value for each in Origin) - {Origin.SYSTEM.value}
 
 
@@ -56,11 +58,12 @@ def _following(path: Path, mark: str, blocks: list[Block], parts: Mapping[str, s
     there = [block for block in reading.load(path).blocks if block.meta.get("turn") != mark]
     if not there:
         return blocks, ""
-    said, known = [_said(each) for each in blocks], [_said(each) for each in there]
-    if said[: len(known)] == known:
-        return blocks[len(known) :], ""
-    if known[: len(said)] == said:
-        return [], ""
+    # Notes of either program between what was said are no part of the conversation.
+    places = [n for n, block in enumerate(blocks) if block.role != "system"]
+    said = [_said(blocks[n]) for n in places]
+    shared = _shared([_said(block) for block in there if block.role != "system"], said)
+    if shared is not None:
+        return [] if shared == len(said) else blocks[places[shared - 1] + 1 if shared else 0 :], ""
     count = int(parts.get("messages", "0"))
     source = blocks[0].meta["source"]
     grew = 0 < count <= len(blocks) and _digest(blocks[:count]) == parts.get("digest")
@@ -71,6 +74,17 @@ def _following(path: Path, mark: str, blocks: list[Block], parts: Mapping[str, s
     return [], "the conversation went on here and there in different ways"
 
 
+def _shared(known: Sequence[_Said], said: Sequence[_Said]) -> int | None:
+    """How many of what was said there, its first, are known here; None where it is another conversation. PythonClaw
+    keeps the last messages of a long one alone."""
+    if said[: len(known)] == known:
+        return len(known)
+    if any(known[at : at + len(said)] == said for at in range(len(known) - len(said) + 1)):
+        return len(said)
+    most = min(len(known), len(said))
+    return next((n for n in range(most, _OVERLAP - 1, -1) if known[-n:] == said[:n]), None)
+
+
 def _marked(block: Block, source: str) -> Block:
     meta = {key: value for key, value in block.meta.items() if key not in _OURS}
     if "from" in meta and meta["from"] not in _ORIGINS:
@@ -78,7 +92,7 @@ def _marked(block: Block, source: str) -> Block:
     return replace(block, meta=meta | {"source": source})
 
 
-def _said(block: Block) -> tuple[str, str, str, str | None]:
+def _said(block: Block) -> _Said:
     return block.role, block.content, json.dumps(block.tool_calls, sort_keys=True), block.tool_call_id
 
 

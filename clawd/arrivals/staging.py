@@ -19,7 +19,7 @@ from clawd.arrivals.report import report
 from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home, group_folders
-from clawd.errors import UnsafePath, UsageError
+from clawd.errors import Refused, UnsafePath, UsageError
 from clawd.files import remove_tree, sync_directory
 from clawd.ids import folded, folder_name
 
@@ -128,6 +128,11 @@ class _Staged:
         self, before: Account | None, items: list[Item], left: list[Left]
     ) -> tuple[list[dict[str, Any]], dict[str, Entry], set[str]]:
         """The rows, the entries as they will be, and what of them is to be written."""
+        if before is not None and before.home != str(self._brought.home):
+            raise Refused(
+                f"what lies in {self._place} came from {before.home}, not from {self._brought.home}",
+                hint="move that folder away, or bring this into another group (--group)",
+            )
         known = {each.to: each for each in before.items} if before is not None else {}
         rows, entries, coming = list[dict[str, Any]](), dict[str, Entry](), set[str]()
         for item in items:

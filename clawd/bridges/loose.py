@@ -52,9 +52,9 @@ def read(text: str) -> Any:
 
 
 def _too_deep(value: Any) -> bool:
-    level, depth = [value], 0
+    level, depth = [value] if isinstance(value, dict | list) else [], 0
     while level:
-        if depth > DEEPEST:
+        if depth == DEEPEST:
             return True
         depth += 1
         level = [

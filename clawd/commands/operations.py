@@ -91,11 +91,13 @@ class Operations:
 
     async def adopt_sessions(self) -> None:
         """Session files that a person put into a group's folder are its sessions, under the ids that they name."""
-        known = await self._ledger.do(groups.stems)
+        known, ids = await self._ledger.do(lambda tx: (groups.stems(tx), groups.session_ids(tx)))
 
         def look() -> list[dict[str, Any]]:
             return [
-                each for name in group_folders(self._home) for each in dropped(self._home, name, known.get(name, ()))
+                each
+                for name in group_folders(self._home)
+                for each in dropped(self._home, name, known.get(name, ()), ids)
             ]
 
         for session in await asyncio.to_thread(look):
@@ -205,10 +207,12 @@ class Operations:
         return {"group": group, "state": "gone"}
 
 
-def dropped(home: Home, group: str, known: Collection[str]) -> list[dict[str, Any]]:
-    """{id, group, stem, trust} of a group's session files whose stems are not known."""
+def dropped(home: Home, group: str, known: Collection[str], ids: Collection[str]) -> list[dict[str, Any]]:
+    """{id, group, stem, trust} of a group's session files whose stems are not known, nor the `ids` that they name."""
     directory, found = home.group(group).sessions, []
     for id, stem in rebuild(directory, known).items() if directory.is_dir() else ():
+        if id in ids:
+            continue
         try:
             check_session_id(id)
             trust = reading.trust(directory / f"{stem}.md")

@@ -154,7 +154,9 @@ def of_day(raw: RawMemory, entries: Sequence[Entry]) -> MemoryRecord:
 def notes(raw: RawMemory, record: MemoryRecord, stamps: Sequence[Stamp]) -> list[str]:
     """What of a file does not count, or counts for another reason than it says."""
     found = []
-    if not stamps:
+    if record.kind == "day" and record.origin is Origin.EXTERNAL:
+        found.append("other programs wrote it, under the keys that are its tags")
+    elif not stamps:
         found.append("it was made by hand")
     elif raw.kind != "day" and stamps[-1].sha256 != text.digest(raw.text):
         found.append("its text was changed by hand; what is known of it stays")

@@ -150,7 +150,7 @@ class Outside:
                 kept = replace(kept, state="known")
             elif marked.quarantined or marked.forgotten:
                 kept = replace(kept, state="refused", why=_GONE)
-            elif why := self._no_room(record, sizes):
+            elif why := self._is_a_fact(record.key) or self._no_room(record, sizes):
                 kept = replace(kept, state="refused", why=why)
             else:
                 lines[record.id] = record
@@ -201,6 +201,14 @@ class Outside:
             return True
         here[(*line[:2], text.digest(record.text))] += 1
         return False
+
+    def _is_a_fact(self, key: str) -> str:
+        """Why a key is none for lines; empty where it is. What the log has of somebody's fact must not come to count
+        as another program's."""
+        others = any(each.origin is not Origin.EXTERNAL for each in self._of._stamps(f"fact:{key}"))
+        if others and not self._of._stamps(f"{LOG}{key}"):
+            return f"{key} is the key of a fact that somebody else keeps: say another tag"
+        return ""
 
     def _no_room(self, record: MemoryRecord, sizes: dict[str, int]) -> str:
         """Why a file takes no more lines, by their `sizes`; empty where it takes this one."""

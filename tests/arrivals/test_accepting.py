@@ -228,6 +228,19 @@ def test_one_that_went_on_in_different_ways_is_left(home: Home) -> None:
     assert accept(home)["left"] == [] and said(home) == ["1", "2", "here", "there"]
 
 
+def test_a_window_of_the_last_messages_goes_on_where_it_was(home: Home) -> None:
+    """PythonClaw keeps fifty, puts its summary before them, and notes of its own in between."""
+    first = blocks(*map(str, range(10)))
+    note, summary = Block("system", "[Memory Refresh]", AT), Block("system", "[Compaction Summary]", AT)
+    for there in (first, [note, *first], [summary, *first[4:]], [summary, *first[6:], note, *blocks("10", "11", "12")],
+                  [summary, *blocks("10", "11", "12", "13")], first[3:7]):  # fmt: skip
+        bring(home, item("session", "sessions/a.md", write_file("mmkr:a", there)))
+        assert accept(home)["left"] == []
+    assert [each for each in said(home) if each[0] != "["] == [str(n) for n in range(14)]
+    bring(home, item("session", "sessions/a.md", session("mmkr:a", "12", "13", "14")))
+    assert len(accept(home)["left"]) == 1  # two messages may be the same by chance
+
+
 def test_one_that_was_another_here_is_left(home: Home) -> None:
     ledger = Ledger.open(home.ledger_file)
     ledger.tx(lambda tx: groups.add(tx, "main", "2026-03-07T10:00:00Z"))

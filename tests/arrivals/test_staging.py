@@ -19,8 +19,7 @@ from clawd.arrivals.items import Brought, Item
 from clawd.arrivals.staging import stage
 from clawd.clock import TurnedClock
 from clawd.config.home import Home
-from clawd.errors import ClawdError, DiskFull, Refused, UnsafePath, UsageError
-from clawd.faults import InjectedFault
+from clawd.errors import DiskFull, Refused, UnsafePath, UsageError
 from tests.arrivals.conftest import AT, FACTS, SKILL, brought, everything, item, place, session, tree, whole
 
 
@@ -123,10 +122,14 @@ POINTS = ["staging", "staged", "staged:2", "replacing-MEMORY.md", "replacing-imp
 def test_a_run_that_was_killed_is_ended_by_the_next(home: Home, point: str) -> None:
     old = [item("skill", "skills/tides", {"SKILL.md": SKILL}), item("facts", "memory/MEMORY.md", FACTS + b"old\n")]
     put(home, brought(*old), clock=TurnedClock(AT))
-    faults.load(f"raise@{point}")
-    with pytest.raises((InjectedFault, ClawdError)):
-        put(home, whole())
-    faults.load(None)
+    pid = os.fork()
+    if pid == 0:  # killed as a process is: nothing of it is ended orderly
+        try:
+            faults.load(f"kill@{point}")
+            put(home, whole())
+        finally:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 9
     for each in (place(home) / "memory").glob("*.md"):
         assert each.read_bytes() in (FACTS, FACTS + b"old\n", *(i.files.get("", b"") for i in everything()))
     put(home, whole(), clock=TurnedClock(AT))
@@ -228,6 +231,15 @@ def test_a_newer_or_broken_account_is_refused_and_kept(home: Home) -> None:
         assert (place(home) / "import.json").read_text() == said
 
 
+def test_another_home_of_the_same_kind_is_not_mixed_in(home: Home) -> None:
+    put(home, whole())
+    before = tree(place(home))
+    for dry in (True, False):
+        with pytest.raises(Refused, match=r"came from /old/\.pythonclaw, not from /new"):
+            stage(home, replace(whole(), home=Path("/new")), dry_run=dry)
+    assert tree(place(home)) == before
+
+
 def test_groups_are_made_and_names_are_checked(home: Home) -> None:
     made: list[str] = []
 
@@ -254,7 +266,7 @@ def test_an_account_is_what_the_report_is_made_of(home: Home) -> None:
     said = (place(home) / "REPORT.md").read_text()
     assert "\x1b" not in said and "\u202e" not in said and "\n# Head" not in said
     assert "`KEY_A`" in said and "clawd bridge accept pythonclaw --group main" in said
-    assert "\n- ![" not in said and r"\!\[x\](http" in said
+    assert "\n- ![" not in said and r"!\[x\](http" in said
     told = json.loads((place(home) / "import.json").read_text())
     assert told["schema"] == 1 and told["items"][0]["from"] == hostile and told["items"][0]["sha256"]
 

@@ -236,10 +236,12 @@ def test_files_that_a_person_put_there_are_sessions_by_the_ids_that_they_name(ho
     (sessions / "notes.md").write_bytes(write_file("mmkr:a", said[:1]))
     (sessions / "mmkr_b.md").write_bytes(write_file("mmkr/b", said))
     (sessions / "accepted.md").write_bytes(write_file("old", [Block("user", "x", meta={"source": "pythonclaw"})]))
+    (sessions / "known.md").write_bytes(write_file("known", said))
+    (sessions / "other.md").write_bytes(write_file("taken", said))
     (sessions / "no header.md").write_text("hello")
     (sessions / "job.md").write_bytes(write_file("job:1", said))
     (sessions / "link.md").symlink_to(sessions / "notes.md")
-    assert {(each["id"], each["stem"], each["trust"]) for each in dropped(home, "main", ["known"])} == {
+    assert {(each["id"], each["stem"], each["trust"]) for each in dropped(home, "main", ["known"], ["taken"])} == {
         ("mmkr:a", "notes", 1.0), ("mmkr/b", "mmkr_b", 0.2), ("old", "accepted", 0.6), ("job:1", "job", 0.2),
     }  # fmt: skip
     assert put(home, "mmkr:a", text="more")["group"] == "main"
@@ -247,7 +249,7 @@ def test_files_that_a_person_put_there_are_sessions_by_the_ids_that_they_name(ho
     put(home, "mmkr:b", "main")
     assert reading.load(sessions / "mmkr_b.md").id == "mmkr/b"  # another id has its name already
     ids = peek(home.ledger_file, lambda tx: {row["id"]: row["taint"] for row in tx.all("SELECT * FROM session")})
-    assert ids == {"mmkr:a": 0.2, "mmkr/b": 0.2, "old": 0.6, "mmkr:b": 0.2}
+    assert ids == {"mmkr:a": 0.2, "mmkr/b": 0.2, "old": 0.6, "mmkr:b": 0.2, "known": 0.2, "taken": 0.2}
 
 
 def test_both_operations_are_served_without_a_daemon(home: Home) -> None:

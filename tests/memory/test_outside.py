@@ -81,6 +81,7 @@ def test_a_line_is_an_entry_as_pythonclaw_writes_one_and_is_not_believed(memory:
     assert hit.record.tags == ("mmkr_agent-1_log", "mmkr_agent-1_social_actions")
     assert [(each.id, each.trust) for each in memory.every()] == [(hit.record.id, 0.2)] and memory.pending() == []
     assert memory.get(hit.record.id, AGENT).taint == 0.2
+    assert memory.why(hit.record.id)["notes"] == ["other programs wrote it, under the keys that are its tags"]
 
 
 def test_what_a_day_has_of_others_does_not_lower_what_it_has_of_the_owner(memory: GroupMemory) -> None:
@@ -152,6 +153,14 @@ def test_a_log_s_key_is_never_a_fact_s_word(memory: GroupMemory) -> None:
     assert memory.get("fact:mmkr_agent-1_goal").trust == 1.0
     entries = [each for each in memory.every(kind="day") if "yes" in each.text]
     assert [(each.id[-9:], each.trust) for each in entries] == [(":external", 0.2)]
+
+
+def test_somebody_s_fact_does_not_become_a_log_s_key(memory: GroupMemory) -> None:
+    memory.put("Tokyo", "fact", {"key": "home_town"}, OWNER)
+    refused = one(memory, LONG, tags=["town"], session="home")
+    assert refused.state == "refused" and "is the key of a fact" in refused.why
+    assert one(memory, LONG, session="home").state == "kept"
+    assert [each.trust for each in memory.every(kind="day") if "Tokyo" in each.text] == [1.0]
 
 
 def test_the_same_key_is_one_line(memory: GroupMemory) -> None:

@@ -51,7 +51,8 @@ class Place:
             os.close(directory_beneath(self.root, ""))
         except (OSError, RuntimeError, ValueError, UnsafePath):
             raise UsageError(f"{shown(str(home))} is no folder that can be read") from None
-        self.brought = Brought(source, home)
+        self.brought = Brought(source, self.root)
+        self._given = home
         self._bytes = 0
         self._said = set[Left]()
 
@@ -118,7 +119,7 @@ class Place:
             at, depth = waiting.pop()
             below = []
             for name in self.names(at):
-                if name in JUNK:
+                if name in JUNK or name.startswith(".env"):  # of which `secrets` tells
                     continue
                 path = within(at, name)
                 kind = "hidden" if name.startswith(".") else self.kind(path)
@@ -167,13 +168,13 @@ class Place:
         """Copy a file; whether it was there, and not left. As `bytes`, but not all at once in memory."""
         try:
             with os.fdopen(open_beneath(self.root, relative), "rb") as file, to.open("xb") as copy:
-                copied = 0
-                while chunk := file.read(1 << 20):
-                    copied += len(chunk)
-                    if copied > most:
-                        self.leave(relative, f"it is larger than {_size(most)}")
-                        return False
+                copied = os.fstat(file.fileno()).st_size
+                while copied <= most and (chunk := file.read(1 << 20)):
+                    copied = max(copied, copy.tell() + len(chunk))
                     copy.write(chunk)
+                if copied > most:
+                    self.leave(relative, f"it is larger than {_size(most)}")
+                    return False
         except FileNotFoundError:
             return False
         except (OSError, UnsafePath, ValueError):
@@ -216,7 +217,7 @@ class Place:
         for n in range(len(parts) - 1, -1, -1):
             if parts[n] in states:
                 return "/".join(parts[n + 1 :])
-        for home in (self.root, self.brought.home):
+        for home in (self.root, self._given):
             if PurePosixPath(path).is_relative_to(home):
                 return "/".join(PurePosixPath(path).relative_to(home).parts)
         return None

@@ -30,11 +30,12 @@ _MOST = 50  # ids of one list that are told
 _DEEPEST = 24
 
 CREDENTIAL = re.compile(
-    r"(?i)\.env(?:\..*)?$|.*\.(?:pem|key|p12|pfx|keystore|jks)$|id_(?:rsa|dsa|ecdsa|ed25519)|\.?(?:netrc|npmrc|pypirc)$"
+    r"(?i).*\.env(?:\..*)?$|.*\.(?:pem|key|p12|pfx|keystore|jks)$|id_(?:rsa|dsa|ecdsa|ed25519)|\.?(?:netrc|npmrc|pypirc)$"
     r"|\.?(?:credentials?|secrets?|tokens?|o?auth|auth[-_]profiles?|service[-_]account|client[-_]secrets?|creds?)"
     r"(?:[-_.].*)?\.(?:json5?|ya?ml|toml|ini|txt|env)$"
 )
 """Names of files that hold keys and nothing else."""
+ANEW = "it holds keys: enter them anew"
 _SETTING = re.compile(r"(?m)^[ \t]*[\"']?([A-Za-z][\w.-]{0,63})[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"'#{\[]")
 
 
@@ -54,6 +55,16 @@ def env(place: Place, path: str) -> None:
             closing = "" if value[0] in value[1:] else value[0]
         if value.strip("='\" ") or closing:
             told(place, match[1], path)
+
+
+def credential(place: Place, path: str) -> None:
+    """A file that holds keys and nothing else: it is left, and its keys are told."""
+    name = path.rpartition("/")[2].lower()
+    if name.startswith(".env") or name.endswith(".env"):
+        env(place, path)
+    else:
+        told(place, "a credential", path)
+    place.leave(path, ANEW)
 
 
 def config(place: Place, path: str, value: Any) -> None:

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from clawd import frontmatter
+from clawd.arrivals import account
 from clawd.arrivals.items import Item
 from clawd.bridges import loose
 from clawd.bridges.foreign import secrets
 from clawd.bridges.foreign.place import Place, rows, shown, table, text_of, within
 from clawd.frontmatter import Unreadable
+from clawd.ids import folded
 from clawd.skills.manifest import DEEPEST, MOST_BYTES, MOST_FILES
 from clawd.skills.skill import DESCRIPTION, FILE, MOST, NAME, name_refused
 from clawd.text import unhidden
@@ -80,17 +82,23 @@ class Skills:
         """Its files by their paths in it."""
         files = dict[str, str]()
         for name in self._place.names(path):
-            if secrets.CREDENTIAL.match(name) and name.startswith(".env"):
-                secrets.env(self._place, within(path, name))
+            if name.startswith(".") and secrets.CREDENTIAL.match(name):
+                secrets.credential(self._place, within(path, name))
+        taken = set[str]()
         for source in self._place.files(path, deepest=DEEPEST - 1, most=MOST_FILES - 1):
             relative = source.removeprefix(f"{path}/")
             if not _showable(relative):
                 self._place.leave(source, "nobody could read its name")
+            elif why := account.refused("skill", "skills/it", {relative: b""}):
+                self._place.leave(source, why)
+            elif folded(relative) in taken:
+                self._place.leave(source, "another file's name differs from it in case or composition alone")
             elif relative.lower() == FILE.lower():
                 files.setdefault(FILE, source)
             elif secrets.CREDENTIAL.match(relative.rpartition("/")[2]):
-                self._place.leave(source, "it is a file for keys: enter them anew")
+                secrets.credential(self._place, source)
             else:
+                taken.add(folded(relative))
                 files[relative] = source
         return files
 
@@ -109,7 +117,7 @@ class Skills:
         for key in keys:
             secrets.told(self._place, key, source)
         if keys:
-            self._place.leave(source, "it holds keys: enter them anew")
+            self._place.leave(source, secrets.ANEW)
         return bool(keys)
 
     def _needs(self, name: str, head: dict[str, Any], changed: list[str]) -> None:

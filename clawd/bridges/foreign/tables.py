@@ -1,12 +1,13 @@
 """SQLite databases of a stranger: a copy is read, table by table, and nothing that stands in it is run.
 
 The copy is taken as every other file is, with its write-ahead log, so that neither a link is followed nor anything
-written beside the original. Views, triggers, virtual tables and functions are refused; rows, bytes and the work that a
+written beside the original. Views, virtual tables and computed columns are refused; rows, bytes and the work that a
 query costs are bounded.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ ROWS = 100_000
 BYTES = 64 << 20  # of the rows of one table
 _CELL = 4 << 20
 _STEPS, _PATIENCE = 100_000, 10_000  # instructions of SQLite between two looks, and looks
+_COMPUTED = re.compile(r"(?i)^[^(]*\bvirtual\b|\bas\s*\(|\bgenerated\b")  # what a table has no row of its own for
 _MAY = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 
 
@@ -45,7 +47,7 @@ class Tables:
         kept = self._db.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (name,)).fetchall()
         if not kept:
             return []
-        if len(kept) > 1 or kept[0][0] != "table" or "virtual" in str(kept[0][1]).lower().split("(")[0]:
+        if len(kept) > 1 or kept[0][0] != "table" or _COMPUTED.search(str(kept[0][1])):
             raise sqlite3.DatabaseError("no table of its own kind")
         known = [each[0] for each in self._db.execute(f'SELECT * FROM "{name}" LIMIT 0').description]
         columns = [each for each in wanted if each in known]

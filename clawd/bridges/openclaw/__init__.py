@@ -42,6 +42,8 @@ _OF_A_WORKSPACE = frozenset({*_PAGES, *_ONCE, "memory", "skills", ".agents", ".o
 _OF_THE_STATE = frozenset(
     {*_CONFIGS, "agents", "cron", "skills", "credentials", "state", "workspace", "secrets.json", ".env"}
 )
+_OF_AN_AGENT = ("auth-profiles.json", "workshop-skills", "openclaw-agent.sqlite")
+_OWN_USE = "it is of its program's own use"
 _PAIRED = re.compile(r"([\w-]{1,64})-allowFrom\.json")
 
 
@@ -81,8 +83,9 @@ def _state(bringing: Bringing, config_file: str) -> None:
     kept.jobs(bringing, agents, main)
     _bindings(bringing, config, agents)
     _credentials(bringing, agents)
+    bringing.rest("cron", lambda name: name.startswith("jobs.json"), _OWN_USE)
     known = {folder.partition("/")[0] for folder in workspaces} | _OF_THE_STATE | JUNK
-    bringing.rest("", lambda name: name in known, "it is of its program's own use")
+    bringing.rest("", lambda name: name in known or name.startswith(".env"), _OWN_USE)
 
 
 def _agents(bringing: Bringing, config: dict[str, Any]) -> dict[str, str]:
@@ -143,10 +146,11 @@ def _workspace(bringing: Bringing, group: str, folder: str) -> None:
     for name, why in _ONCE.items():
         if name in names:
             place.leave(within(folder, name), why)
-    for name in names:
-        if secrets.CREDENTIAL.match(name):
-            secrets.env(place, within(folder, name))
-    bringing.rest(folder, lambda name: name in _OF_A_WORKSPACE or name in JUNK, "OpenClaw reads it on demand alone")
+    keys = {name for name in names if secrets.CREDENTIAL.match(name)}
+    for name in sorted(keys):
+        secrets.credential(place, within(folder, name))
+    known = _OF_A_WORKSPACE | keys | JUNK
+    bringing.rest(folder, lambda name: name in known, "OpenClaw reads it on demand alone")
 
 
 def _bindings(bringing: Bringing, config: dict[str, Any], agents: dict[str, str]) -> None:
@@ -164,23 +168,24 @@ def _credentials(bringing: Bringing, agents: dict[str, str]) -> None:
     place, brought = bringing.place, bringing.place.brought
     for name in place.names(""):
         if name.startswith(".env"):
-            secrets.env(place, name)
-            place.leave(name, "it holds keys: enter them anew")
+            secrets.credential(place, name)
     if place.kind("secrets.json"):
         secrets.config(place, "secrets.json", {"secrets": place.json("secrets.json")})
-        place.leave("secrets.json", "it holds keys: enter them anew")
+        place.leave("secrets.json", secrets.ANEW)
     for path in place.files("credentials"):
         if match := _PAIRED.fullmatch(path.rpartition("/")[2]):
             listed = table(place.json(path)).get("allowFrom")
             brought.allowed += secrets.allowed({match[1]: {"allowFrom": listed}})
         else:
-            secrets.told(place, "a credential", path)
-            place.leave(path, "it holds keys: enter them anew")
+            secrets.credential(place, path)
     for agent in agents:
         path = f"agents/{agent}/agent/auth-profiles.json"
         for profile in table(table(place.json(path)).get("profiles")):
             secrets.told(place, secrets.segment(profile), path)
         if place.kind(path):
-            place.leave(path, "it holds keys: enter them anew")
-        if place.kind(f"agents/{agent}/agent/models.json"):
-            secrets.config(place, f"agents/{agent}/agent/models.json", place.json(f"agents/{agent}/agent/models.json"))
+            place.leave(path, secrets.ANEW)
+        models = f"agents/{agent}/agent/models.json"
+        if place.kind(models):
+            secrets.config(place, models, place.json(models))
+        bringing.rest(f"agents/{agent}", lambda name: name in ("agent", "sessions"), _OWN_USE)
+        bringing.rest(f"agents/{agent}/agent", lambda name: name.startswith(_OF_AN_AGENT), _OWN_USE)
