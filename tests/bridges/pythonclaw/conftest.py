@@ -12,7 +12,6 @@ import pytest
 
 from clawd.commands.operations import offline
 from clawd.config.home import Home
-from clawd.ledger.db import Ledger
 from clawd.config.load import init_home
 from clawd.ledger.db import Ledger
 
@@ -240,7 +239,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def accept(home: Home) -> dict[str, Any]:
-    Ledger.open(home.ledger_file).close()  # to make one takes a while
     done: dict[str, Any] = asyncio.run(offline(home)["bridge.accept"]({"source": "pythonclaw"}))  # type: ignore[arg-type]
     return done
 
