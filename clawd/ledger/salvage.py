@@ -18,7 +18,7 @@ from pathlib import Path
 
 from clawd.channel import NOTICE
 from clawd.errors import UsageError
-from clawd.ids import is_job
+from clawd.ids import is_job, segment_id
 from clawd.ledger import deliveries, firings, groups, held, inbound
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.trust import Role
@@ -57,12 +57,14 @@ _INTERIOR = 5
 
 @dataclass(frozen=True, slots=True)
 class FoundSession:
-    """A session as its file shows it. `finished`: the turns whose blocks are all there."""
+    """A session as its file shows it. `finished`: the turns whose blocks are all there; `base`: the conversation that
+    it goes on with, where it is a later segment of one."""
 
     id: str
     group: str
     stem: str
     finished: frozenset[int]
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,20 +254,31 @@ def _take_in_folders(
             if folder.number is not None and not tx.one("SELECT 1 FROM grp WHERE number = ?", folder.number):
                 tx.execute("UPDATE grp SET number = ? WHERE name = ?", folder.number, folder.name)
             found.groups.append(folder.name)
-    for session in sessions:
+    for session in sorted(sessions, key=lambda each: (bool(each.base), len(each.id))):
         if is_job(session.id):
             continue
         if (
             tx.one("SELECT 1 FROM session WHERE id = ?", session.id) is None
             and groups.find(tx, session.group) is not None
         ):
-            base, _, number_ = session.id.rpartition(".")
-            segment = int(number_) if base and number_.isdecimal() else 1
-            if segment == 1 or tx.one("SELECT 1 FROM session WHERE id = ?", base) is None:
-                base, segment = session.id, 1
+            base, segment = _segment(tx, session)
             tx.insert(
                 "session", id=session.id, base=base, segment=segment, grp=session.group, stem=session.stem, made=now
             )
+
+
+def _segment(tx: Transaction, session: FoundSession) -> tuple[str, int]:
+    """Of which conversation a session is which segment. An id that only looks like a segment's (`mmkr:v1.2` beside
+    `mmkr:v1`) is a conversation of its own: else one of them would lead to the other's file."""
+    number = session.id.removeprefix(f"{session.base}.")
+    segment = int(number) if number.isdecimal() and len(number) < 10 else 1
+    others = tx.one(
+        "SELECT 1 FROM session WHERE base = ? AND grp <> ? OR id = ? AND base <> id",
+        session.base, session.group, session.base,
+    )  # fmt: skip
+    if segment == 1 or segment_id(session.base, segment) != session.id or others is not None:
+        return session.id, 1
+    return session.base, segment
 
 
 def _finish(tx: Transaction, sessions: Sequence[FoundSession], now: str, found: Salvaged) -> None:
