@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks import channels, gateway, idle, locomo, memory, schedules, sessions, startup, thinking, turn
+from benchmarks import channels, gateway, idle, locomo, memory, mmkr, schedules, sessions, startup, thinking, turn
 from benchmarks.figures import Figure, Share
 
 ALL: dict[str, Callable[[], Iterator[Figure | Share]]] = {
@@ -25,6 +25,7 @@ ALL: dict[str, Callable[[], Iterator[Figure | Share]]] = {
     "schedules": schedules.schedules,
     "channels": channels.channels,
     "memory": memory.memory,
+    "mmkr": mmkr.mmkr,
     "locomo": locomo.locomo,
 }
 

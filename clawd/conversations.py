@@ -42,6 +42,9 @@ class Conversations:
         if session is not None:
             check_session_id(session)
             known = await self._ledger.do(lambda tx: groups.session(tx, session))
+            if known is None:  # its file may have been put there just now
+                await self._operations.adopt_sessions()
+                known = await self._ledger.do(lambda tx: groups.session(tx, session))
             if known is not None:
                 return known.group, known.id
         name = group or "main"

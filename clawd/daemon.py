@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -21,10 +22,12 @@ import anyio
 
 from clawd import __version__, ending, faults, log, watchdog
 from clawd.adapters import ChannelInbox
+from clawd.commands import handed
 from clawd.commands.table import COMMANDS
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
-from clawd.errors import ClawdError, Refused, told
+from clawd.control import wire
+from clawd.errors import ClawdError, HomeBusy, Refused, told
 from clawd.ledger import groups, queries
 from clawd.ledger.db import Ledger
 from clawd.locks import HomeLock
@@ -40,6 +43,7 @@ Received = AsyncIterator[signal.Signals]
 # All of a clean end takes less than 10 s, also where a turn is at work and a platform hangs: that turn is gone on with.
 TURN_GRACE_S = 5.0
 FLUSH_GRACE_S = 2.0
+COMMAND_S = 3.0  # how long commands beside it, one after another, may keep a daemon from beginning
 
 
 def run(home: Home, until_closed: int | None = None) -> int:
@@ -51,7 +55,7 @@ def run(home: Home, until_closed: int | None = None) -> int:
     _one_heap()
     home.create()
     lock = HomeLock(home.lock_file)
-    lock.acquire()
+    _acquire(lock, home)
     try:
         config = LiveConfig(home, dict(os.environ))
         log.setup(
@@ -69,6 +73,22 @@ def run(home: Home, until_closed: int | None = None) -> int:
             ledger.close()
     finally:
         lock.release()
+
+
+def _acquire(lock: HomeLock, home: Home) -> None:
+    """The home's lock: a command lets it go in a moment, a daemon does not. Raises HomeBusy, StorageError."""
+    deadline = time.monotonic() + COMMAND_S
+    while True:
+        try:
+            lock.acquire()
+            return
+        except HomeBusy:
+            with suppress(OSError):
+                wire.connect(home.state).close()
+                raise
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.005)
 
 
 def _one_heap() -> None:
@@ -107,6 +127,8 @@ class Daemon(Rooms):
         async with anyio.create_task_group() as tasks:
             self.build(Tasks(tasks, self._failed), {"status": self.status})
             await self.operations.adopt_folders()
+            await self.operations.adopt_sessions()
+            handed.clear(self.home)
             self.tasks.start_soon(self.owner.troubles, self.signals, name="troubles")
             self.tasks.start_soon(self.live.run, name="live turns")
             await self.intake.carry_out_open()
@@ -116,6 +138,7 @@ class Daemon(Rooms):
             await self.intake.recover()
             await self.outbox.start()
             self.tasks.start_soon(self.recorder.add_notes)
+            self.tasks.start_soon(self.injector.run, name="injecting")
             self.tasks.start_soon(self._look_at_sandboxes, name="sandbox survey")
             self.tasks.start_soon(self.questions.run, name="questions")
             self.tasks.start_soon(self.approvals.run, name="approvals")

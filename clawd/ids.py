@@ -91,6 +91,23 @@ def is_job(session: str) -> bool:
     return session.startswith("job:")
 
 
+def matches(pattern: str, id: str) -> bool:
+    """Whether an id is of a pattern, in which `*` is any text, also none; everything else stands for itself."""
+    first, *middle = pattern.split("*")
+    if not middle:
+        return id == pattern
+    last = middle.pop()
+    if not id.startswith(first) or len(id) < len(first) + len(last) or not id.endswith(last):
+        return False
+    at, end = len(first), len(id) - len(last)
+    for piece in middle:  # the first place of each leaves the most for the next
+        found = id.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True
+
+
 def check_speaker(who: str) -> str:
     """The same word, if a terminal's person may speak as that: `owner`, `member:bob`. Raises UsageError."""
     if not _SPEAKER.fullmatch(who):

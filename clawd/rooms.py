@@ -18,6 +18,7 @@ from clawd.approvals.approvals import Approvals
 from clawd.approvals.budget import raise_of
 from clawd.approvals.kinds import kinds
 from clawd.approvals.wall import Wall
+from clawd.arrivals.rooms import Rooms as Arrivals
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.arrivals import ArrivalOperations
@@ -71,6 +72,7 @@ from clawd.turns.digest import Digest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.following import Following
+from clawd.turns.injecting import Injector
 from clawd.turns.jobs import Jobs
 from clawd.turns.memory import Memories
 from clawd.turns.record import Recorder
@@ -161,6 +163,7 @@ class Rooms:
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
         self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact
         self.dispatcher = Dispatcher(
@@ -308,6 +311,10 @@ class Rooms:
             jobs=self.jobs,
         )
         self.memory = MemoryOperations(self.memories, self.tending, self.operations.group)
+        arrivals = Arrivals(
+            home, ledger, clock, self.memories, self.operations.settings, self.recorder.alone, self.clockwork.renew
+        )
+        self.arrivals = ArrivalOperations(arrivals, self.operations.group)
         self.reach = Reach(
             home,
             self.config,
@@ -401,8 +408,10 @@ class Rooms:
             **self.speakers.table(),
             **self.schedules.table(),
             **self.memory.table(),
-            **ExternalOperations().table(),
-            **ArrivalOperations().table(),
+            **ExternalOperations(
+                home, ledger, self.operations, self.injector, self.memories, self.config.external
+            ).table(),
+            **self.arrivals.table(),
             "channels.list": self.channels.list,
             **asked,
         }

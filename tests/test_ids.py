@@ -1,5 +1,7 @@
 """Names of files from names that others chose."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,35 @@ from tests.sessions.strategies import steady
 )
 def test_safe_name_is_pythonclaws(id: str, name: str) -> None:
     assert ids.safe_name(id) == name == ids.session_stem(id, taken=False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "id", "is_of"),
+    [
+        ("mmkr:*", "mmkr:agent-1", True),
+        ("mmkr:*", "mmkr:", True),
+        ("mmkr:*", "mmkr", False),
+        ("mmkr:*", "MMKR:a", False),
+        ("mmkr:*", "x mmkr:a", False),
+        ("mmkr:agent-1", "mmkr:agent-1", True),
+        ("mmkr:agent-1", "mmkr:agent-1.2", False),
+        ("*", "", True),
+        ("", "", True),
+        ("", "a", False),
+        ("a*a", "a", False),
+        ("a*b*", "acbc", True),
+        ("mm.r:[a-z]", "mmkr:a", False),
+    ],
+)
+def test_what_is_of_a_pattern(pattern: str, id: str, is_of: bool) -> None:
+    assert ids.matches(pattern, id) is is_of
+
+
+@steady
+@given(st.text(st.sampled_from("ab*"), max_size=8), st.text(st.sampled_from("ab*"), max_size=10))
+def test_a_star_is_any_text(pattern: str, id: str) -> None:
+    expression = ".*".join(map(re.escape, pattern.split("*")))
+    assert ids.matches(pattern, id) is bool(re.fullmatch(expression, id, re.DOTALL))
 
 
 @steady

@@ -2,20 +2,72 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from clawd.cli.page import give, say
+from clawd.cli.page import give, say, write_json
+from clawd.commands.handed import MOST_BYTES
 from clawd.config.home import Home
+from clawd.errors import UsageError
+from clawd.files import plain
+
+_SHAPE = 'a list like [{"id": "call_1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]'
 
 
 def inject(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges.client import Client, Message
+
+    message: Message = {"role": options.role, "content": ""}
+    if options.tool_calls is not None:
+        message["tool_calls"] = _calls(options.tool_calls)
+    message["content"] = _text()
+    if options.tool_call_id is not None:
+        message["tool_call_id"] = options.tool_call_id
+    if options.at is not None:
+        message["at"] = options.at
+    result = Client(home.root, options.group).inject(options.session, [message], options.key)
+    give(result, options.json)
+    if result["waits"] and not options.json:
+        say(f"kept until the result of {', '.join(result['waits'])} is put in, too (--role tool --tool-call-id ID)")
+    return 0
+
+
+def _text() -> str:
+    """Standard input, the newline at its end left away."""
+    data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"standard input has more than {MOST_BYTES >> 20} MB", hint="put it in in pieces")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        say(f"byte {error.start} of standard input is no UTF-8: what is none is replaced by \ufffd")
+        text = data.decode("utf-8", "replace")
+    return text.removesuffix("\n")
+
+
+def _calls(name: str) -> list[dict[str, Any]]:
+    """A file with a JSON list of calls."""
+    if name == "-":
+        raise UsageError("standard input is the message's text; the calls must be in a file", hint="--tool-calls FILE")
+    try:
+        with open(name, "rb", opener=plain) as file:
+            calls = json.loads(file.read(MOST_BYTES))
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not JSON: {error}") from error
+    if not isinstance(calls, list):
+        raise UsageError(f"{name} is no list", hint=_SHAPE)
+    return calls
 
 
 def mmkr_convert(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.cli.traces import convert
+
+    return convert(options, home)
 
 
 def pythonclaw_import(options: Namespace, home: Home) -> int:
@@ -25,15 +77,34 @@ def pythonclaw_import(options: Namespace, home: Home) -> int:
 
 
 def pythonclaw_export(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges.pythonclaw import writing
+
+    give(writing.export(home, options.group, Path(options.source_home).expanduser(), options.dry_run), options.json)
+    return 0
 
 
 def pythonclaw_sync(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges.pythonclaw import sync
+
+    done = sync.sync(home, options.group, Path(options.source_home).expanduser(), options.dry_run)
+    give(done, options.json)
+    if done["came"] and not options.json:
+        say("What came is not used yet. Look at it, then: clawd bridge accept pythonclaw")
+    return 0
 
 
 def claude_code_export(options: Namespace, home: Home) -> int:
-    raise _later()
+    from clawd.bridges import claude_code
+
+    directory = Path(options.directory) if options.directory else None
+    found = claude_code.export(home, options.group, directory, dry_run=options.dry_run)
+    give(found, options.json)
+    if not options.json:
+        for note in found["notes"]:
+            say(note)
+        if options.dry_run:
+            say("Nothing was written.")
+    return 0
 
 
 def import_(options: Namespace, home: Home) -> int:
@@ -44,27 +115,40 @@ def import_(options: Namespace, home: Home) -> int:
 
 
 def _staged(options: Namespace, home: Home, brought: Any) -> int:
-    from clawd.arrivals.staging import stage
+    from clawd.cli.arrivals import show_staged
+    from clawd.commands.arrivals import staged
 
-    give(stage(home, brought, dry_run=options.dry_run), options.json)
-    if not options.json:
+    found = staged(home, brought, dry_run=options.dry_run)
+    if options.json:
+        write_json(found)
+        return 0
+    show_staged(found)
+    if found["came"] and not options.dry_run:
         say(f"Nothing of it is used yet. Look at it, then: clawd bridge accept {brought.source}")
     return 0
 
 
 def listing(options: Namespace, home: Home) -> int:
+    from clawd.cli.arrivals import kinds_of
     from clawd.commands import arrivals
 
+    rows = arrivals.listed(home, options.group)
+    if options.json:
+        write_json(rows)
+        return 0
     columns = ("source", "group", "kinds", "brought", "path")
-    give(arrivals.listed(home, options.group), options.json, columns, "nothing was brought in", beneath=("path",))
+    shown = [{**row, "kinds": kinds_of(row)} for row in rows]
+    give(shown, False, columns, "nothing was brought in", beneath=("kinds", "path"))
     return 0
 
 
 def accept(options: Namespace, home: Home) -> int:
+    from clawd.cli.arrivals import show_accepted
     from clawd.commands import writing
 
     given = {"group": options.group} if options.group else {}
-    give(writing.call(home, "bridge.accept", source=options.source, only=options.only, **given), options.json)
+    found = writing.call(home, "bridge.accept", source=options.source, only=options.only or [], **given)
+    write_json(found) if options.json else show_accepted(found)
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from clawd.cli.clean import clean
 from clawd.cli.page import COLOURS, cell, console, give, say, settled, table, when, write_json
 from clawd.config.home import Home
+from clawd.errors import UsageError
 
 _DELIVERY = ("id", "turn", "channel", "chat", "n", "kind", "state", "platform_id", "attempts", "error")
 _MESSAGE = ("id", "group", "session", "sender", "state", "turn", "attempt", "received", "reason")
@@ -129,7 +130,8 @@ def sessions(options: Namespace, home: Home) -> int:
     from clawd.commands import looking
 
     columns = ("session", "group", "messages", "bytes", "updated", "file")
-    give(settled(looking.sessions(home, options.group)), options.json, columns, "no sessions", beneath=("file",))
+    found = settled(looking.sessions(home, options.group, options.session))
+    give(found, options.json, columns, "no sessions", beneath=("file",))
     return 0
 
 
@@ -137,20 +139,29 @@ def session(options: Namespace, home: Home) -> int:
     """The conversation, as one would read it."""
     from clawd.commands import looking
 
-    blocks = settled(looking.session_blocks(home, options.id))
+    blocks = settled(looking.session_blocks(home, _session(options)))
     if options.json:
         write_json(blocks)
         return 0
     for block in blocks:
-        _say_block(block["role"], block["ts"], block["content"], block.get("tool_calls"))
+        who = f"{block['role']} (from outside)" if "from" in block else block["role"]
+        _say_block(who, block["ts"], block["content"], block.get("tool_calls"))
     return 0
+
+
+def _session(options: Namespace) -> str:
+    """The one that is named, by its place or by --session. Raises UsageError."""
+    named = {each for each in (options.id, options.session) if each is not None}
+    if len(named) != 1:
+        raise UsageError("name one session" if named else "name the session", hint="clawd session list")
+    return str(*named)
 
 
 def session_check(options: Namespace, home: Home) -> int:
     """1 when the file is not valid."""
     from clawd.commands import looking
 
-    found = settled(looking.session_check(home, options.id))
+    found = settled(looking.session_check(home, _session(options)))
     give(found, options.json)
     return 0 if found["ok"] else 1
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NOTHING = "–"
 _PIPE = 10_000  # columns of what is not a terminal: nothing is cut there
 _MOMENTS = frozenset(
-    ("made", "expires", "last_inbound", "last_outbound", "opens", "received", "since", "ts", "updated")
+    ("brought", "made", "expires", "last_inbound", "last_outbound", "opens", "received", "since", "ts", "updated")
 )
 COLOURS = {
     "error": "red",

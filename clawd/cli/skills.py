@@ -21,7 +21,7 @@ def listing(options: Namespace, home: Home) -> int:
     if options.json:
         write_json(rows)
         return 0
-    columns = ("name", "scope", "group", "state", "description", "warnings", "path")
+    columns = ("name", "scope", "group", "state", "fitness", "description", "warnings", "path")
     empty = "no skills yet: clawd skills add takes a folder or an archive, clawd skills new makes one"
     give([{**row, **_state(row)} for row in rows], False, columns, empty, beneath=("description", "warnings", "path"))
     return 0

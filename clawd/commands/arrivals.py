@@ -3,29 +3,100 @@ control socket and under the home's lock."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from clawd.config.home import Home
-from clawd.errors import NotBuilt
+from clawd.arrivals import account, staging
+from clawd.arrivals.accepting import ONLY, accept
+from clawd.arrivals.account import STATES
+from clawd.arrivals.items import Brought
+from clawd.arrivals.report import KINDS
+from clawd.arrivals.rooms import Rooms
+from clawd.clock import Clock
+from clawd.commands import writing
+from clawd.config.group import Effective
+from clawd.config.home import Home, group_folders
+from clawd.errors import NotFound, UsageError
+from clawd.ledger.db import Ledger
+from clawd.ledger.groups import GroupRow
+from clawd.tasks import Whole
+from clawd.turns.memory import Memories
 
 Params = dict[str, Any]
 
 
 def listed(home: Home, group: str | None) -> list[Params]:
-    """[{source, group, home, brought, kinds{kind: {waits, accepted, left}}, path}]. Raises NotFound."""
-    raise NotBuilt("bringing in is not built yet")
+    """[{source, group, home, brought, kinds{kind: {waits, accepted, left}}, path}]. Raises NotFound, Refused."""
+    if group is not None and group not in group_folders(home):
+        raise NotFound(f"there is no group {group!a}", hint="clawd groups list")
+    rows = []
+    for folder, source in account.places(home, group=group):
+        place = home.group(folder).arrivals / source
+        if (found := account.read(place)) is None:
+            continue
+        states = Counter((each.kind, each.state) for each in found.items)
+        kinds = {each.kind for each in found.items}
+        rows.append(
+            {
+                "source": source,
+                "group": folder,
+                "home": found.home,
+                "brought": found.brought,
+                "kinds": {kind: {state: states[kind, state] for state in STATES} for kind in KINDS if kind in kinds},
+                "path": str(place),
+            }
+        )
+    return rows
+
+
+def staged(home: Home, brought: Brought, *, dry_run: bool) -> Params:
+    """`staging.stage`, and groups that are not there are made by whoever holds the home."""
+    make = partial(writing.call, home, "groups.add")
+    return staging.stage(home, brought, dry_run=dry_run, make=lambda name: make(name=name))
+
+
+def alone(home: Home, ledger: Ledger, clock: Clock, memories: Memories, settings: Callable[[str], Effective]) -> Rooms:
+    """The rooms of a command that holds the home's lock: nobody records, and no clock runs."""
+
+    async def renew(group: str) -> None:
+        pass
+
+    return Rooms(home, ledger, clock, memories, settings, lambda session: nullcontext(), renew)
 
 
 class ArrivalOperations:
+    """`adopt` gives a group, made on first use."""
+
+    def __init__(self, rooms: Rooms, adopt: Callable[[str], Awaitable[GroupRow]]) -> None:
+        self._rooms, self._adopt = rooms, adopt
+        self._whole = Whole()
+
     def table(self) -> dict[str, Callable[[Params], Awaitable[Params]]]:
         return {name: partial(operation, self) for name, operation in _OPERATIONS.items()}
 
     async def accept(self, params: Params) -> Params:
-        """{source, group?, only?[]} → {source, accepted[{kind, group, from, to}], left[{group, from, why}]}. Raises
-        NotFound."""
-        raise NotBuilt("bringing in is not built yet")
+        """{source, group?, only?[]} → {source, accepted[{kind, group, from, to, changed[]}], left[{group, from, why}]}.
+        Raises NotFound, Refused, StorageError."""
+        return await self._whole(self._accept(params))
+
+    async def _accept(self, params: Params) -> Params:
+        source, group, only = params.get("source"), params.get("group"), params.get("only") or list(ONLY)
+        if not isinstance(source, str) or not isinstance(group, str | None):
+            raise UsageError("source is missing")
+        if not isinstance(only, list) or not all(each in ONLY for each in only):
+            raise UsageError(f"only is some of {', '.join(ONLY)}")
+        kinds = {kind for each in only for kind in ONLY[each]}
+        accepted, left = list[Params](), list[Params]()
+        for folder in await asyncio.to_thread(account.known, self._rooms.home, source, group):
+            row = await self._adopt(folder)
+            taken, not_taken = await accept(self._rooms, row.folder, source, kinds)
+            accepted += taken
+            left += not_taken
+        return {"source": source, "accepted": accepted, "left": left}
 
 
 _OPERATIONS = {"bridge.accept": ArrivalOperations.accept}

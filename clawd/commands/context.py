@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock, rfc3339
-from clawd.commands.looking import check_group
+from clawd.commands.looking import check_group, session_place
 from clawd.config.group import Effective
 from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
@@ -21,6 +21,7 @@ from clawd.context.memories import Recalled, query
 from clawd.context.skills import Listed, listed
 from clawd.errors import ConfigError, NotFound
 from clawd.host.tools import declarations
+from clawd.ids import check_session_id
 from clawd.ledger import authored, groups, recalled, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
@@ -32,9 +33,15 @@ from clawd.trust import Origin, Role
 from clawd.turns.memory import recalled_of
 
 
-async def show(home: Home, group: str, session: str | None, wake: str) -> dict[str, Any]:
+async def show(home: Home, group: str | None, session: str | None, wake: str) -> dict[str, Any]:
     """{parts[{name, bytes, tokens, text}], bytes, tokens, notes[]}: tokens are estimates, notes are sentences for the
-    person. Raises NotFound, ConfigError."""
+    person. A session that is nowhere yet is a new one. Raises NotFound, ConfigError."""
+    if session is not None:
+        check_session_id(session)
+    held = session_place(home, session) if session is not None else None
+    if group is not None and held is not None and held[0] != group:
+        raise NotFound(f"group {group} has no session {session!r}", hint=f"it is one of group {held[0]}")
+    group = group or (held[0] if held is not None else "main")
     check_group(home, group)
     config = load_config(home, dict(os.environ))
     settings = merged(config, load_group(home, group))
@@ -52,11 +59,10 @@ async def show(home: Home, group: str, session: str | None, wake: str) -> dict[s
         )
         id, turn, stem, others, forgot = base, 1, None, False, None
         if ledger is not None:
-            id, turn = await ledger.do(lambda tx: _next(tx, group, base, session))
+            id, turn = await ledger.do(lambda tx: _next(tx, base))
             stem, others = await ledger.do(lambda tx: turns.known(tx, group, id))
             forgot = await ledger.do(lambda tx: recalled.forgot(tx, group))
-        elif session is not None:
-            raise _no_session(group, session)
+        stem = stem or (held[1] if held is not None else None)
         row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None, "channel": "terminal"}
         said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
         at = rfc3339(SystemClock().now())
@@ -115,14 +121,8 @@ async def _skills(home: Home, ledger: Ledger | None, group: str) -> Listed:
     return listed(acting(versions, by), acts, refused)
 
 
-def _next(tx: Transaction, group: str, base: str, session: str | None) -> tuple[str, int]:
-    """The session's newest segment, and the number that its next turn would have. Raises NotFound."""
+def _next(tx: Transaction, base: str) -> tuple[str, int]:
+    """The session's newest segment, and the number that its next turn would have."""
     row = groups.session(tx, base)
-    if session is not None and (row is None or row.group != group):
-        raise _no_session(group, session)
     last = tx.one("SELECT seq FROM sqlite_sequence WHERE name = 'turn'")
     return row.id if row else base, (last["seq"] if last else 0) + 1
-
-
-def _no_session(group: str, session: str) -> NotFound:
-    return NotFound(f"group {group} has no session {session!r}", hint="clawd session list")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,9 +23,10 @@ from clawd.ledger import approvals as approval_rows
 from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
 from clawd.ledger.db import Transaction, peek
-from clawd.ledger.groups import GroupRow, SessionRow
+from clawd.ledger.groups import GroupRow
 from clawd.model import Authority
 from clawd.sessions import reading
+from clawd.sessions.names import rebuild
 from clawd.trust import Role
 from clawd.usage import reports
 from clawd.usage.books import Rules
@@ -154,23 +155,30 @@ def approval(home: Home, id: int) -> Shown:
     return {**approval_rows.shown_as(row), "words": row["words"], "effect": json.loads(row["effect"])}
 
 
-def sessions(home: Home, group: str | None) -> list[Shown]:
-    """Every session of the ledger; its file may not exist before its first turn is recorded. Raises NotFound."""
+def sessions(home: Home, group: str | None, session: str | None = None) -> list[Shown]:
+    """Every session, or the segments of one conversation; its file may not exist before its first turn is recorded, and
+    one that a person put there is in no ledger before something is said in it. Raises NotFound."""
     check_group(home, group)
     rows = (
         _read(
             home,
             lambda tx: tx.all(
                 "SELECT s.id, s.grp, s.stem, g.folder, s.made FROM session s JOIN grp g ON g.name = s.grp"
-                " WHERE s.stem <> '' AND (? IS NULL OR s.grp = ?) ORDER BY s.grp, s.base, s.segment",
+                " WHERE s.stem <> '' AND (?1 IS NULL OR s.grp = ?1) AND (?2 IS NULL OR ?2 IN (s.id, s.base))"
+                " ORDER BY s.grp, s.base, s.segment",
                 group,
-                group,
+                session,
             ),
         )
         or []
     )
+    named = [each for each in _dropped(home) if group in (None, each["group"]) and session in (None, each["id"])]
+    every: list[Any] = [
+        *rows,
+        *({**each, "grp": each["group"], "folder": each["group"], "made": None} for each in named),
+    ]
     shown = []
-    for row in rows:
+    for row in every:
         file = home.group(row["folder"]).sessions / f"{row['stem']}.md"
         exists = file.is_file()
         updated = rfc3339(datetime.fromtimestamp(file.stat().st_mtime, UTC)) if exists else row["made"]
@@ -208,16 +216,31 @@ def config_check(home: Home, file: Path | None) -> Shown:
 
 def session_file(home: Home, id: str) -> Path:
     """The file of a session: the newest segment of a plain id. Raises NotFound."""
-
-    def read(tx: Transaction) -> tuple[SessionRow, str] | None:
-        row = group_rows.session(tx, id)
-        return (row, group_rows.get(tx, row.group).folder) if row else None
-
-    found = _read(home, read)
-    if found is None:
+    if (place := session_place(home, id)) is None:
         raise NotFound(f"there is no session {id!r}", hint="clawd session list")
-    row, folder = found
-    return home.group(folder).sessions / f"{row.stem}.md"
+    group, stem = place
+    return home.group(group).sessions / f"{stem}.md"
+
+
+def session_place(home: Home, id: str) -> tuple[str, str] | None:
+    """(group, stem) of a session that is in the ledger, or whose file a person put there."""
+
+    def read(tx: Transaction) -> tuple[str, str] | None:
+        row = group_rows.session(tx, id)
+        return (group_rows.get(tx, row.group).folder, row.stem) if row else None
+
+    dropped = ((each["group"], each["stem"]) for each in _dropped(home) if each["id"] == id)
+    return _read(home, read) or next(dropped, None)
+
+
+def _dropped(home: Home) -> Iterator[dict[str, Any]]:
+    """{id, group, stem} of session files that a person put there, and the ledger does not know yet."""
+    known, ids = _read(home, lambda tx: (group_rows.stems(tx), group_rows.session_ids(tx))) or ({}, set())
+    for folder in group_folders(home):
+        for id, stem in rebuild(home.group(folder).sessions, known.get(folder, ())).items():
+            if id not in ids:
+                ids.add(id)
+                yield {"id": id, "group": folder, "stem": stem}
 
 
 def session_blocks(home: Home, id: str) -> list[Shown]:
@@ -232,8 +255,10 @@ def session_blocks(home: Home, id: str) -> list[Shown]:
             entry["tool_calls"] = list(block.tool_calls)
         if block.tool_call_id:
             entry["tool_call_id"] = block.tool_call_id
-        if "turn" in block.meta:
+        if isinstance(block.meta.get("turn"), int):
             entry["turn"] = block.meta["turn"]
+        if reading.is_external(block):
+            entry["from"] = block.meta["from"]
         shown.append(entry)
     return shown
 

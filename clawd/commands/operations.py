@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
@@ -18,16 +18,19 @@ from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.commands import arrivals, external, memory, people, schedules
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
-from clawd.config.group import Effective
+from clawd.config.group import Effective, GroupConfig
 from clawd.config.home import Home, group_folders
 from clawd.config.load import load_config, load_group, merged
 from clawd.errors import ClawdError, NotFound, UsageError
-from clawd.ids import folder_name
+from clawd.ids import check_session_id, folder_name
 from clawd.ledger import ends, groups, turns
 from clawd.ledger.approvals import Verdict, shown_as
 from clawd.ledger.db import Ledger
 from clawd.people.roster import LiveRoster
+from clawd.sessions import reading
+from clawd.sessions.names import rebuild
 from clawd.turns.dispatch import Dispatcher
+from clawd.turns.injecting import Injector
 from clawd.turns.memory import Memories
 from clawd.turns.redaction import Redaction
 from clawd.turns.tending import Tending
@@ -60,7 +63,7 @@ class Operations:
         approvals: Approvals | None = None,
     ) -> None:
         self._home, self._ledger, self._clock, self._dispatcher = home, ledger, clock, dispatcher
-        self._approvals = approvals
+        self._approvals, self.clock = approvals, clock
 
     def table(self) -> dict[str, Operation]:
         return {name: partial(operation, self) for name, operation in _OPERATIONS.items()}
@@ -85,6 +88,21 @@ class Operations:
                 await self.make_group(entry.name)
             except (ClawdError, OSError) as error:
                 log.warning("groups/%s is no group: %s", entry.name, error)
+
+    async def adopt_sessions(self) -> None:
+        """Session files that a person put into a group's folder are its sessions, under the ids that they name."""
+        known, ids = await self._ledger.do(lambda tx: (groups.stems(tx), groups.session_ids(tx)))
+
+        def look() -> list[dict[str, Any]]:
+            return [
+                each
+                for name in group_folders(self._home)
+                for each in dropped(self._home, name, known.get(name, ()), ids)
+            ]
+
+        for session in await asyncio.to_thread(look):
+            await self.group(session["group"])
+            await self._ledger.do(partial(groups.take_in, now=self._now(), **session))
 
     async def add_group(self, params: Params) -> Params:
         row = await self.make_group(text(params, "name"))
@@ -130,7 +148,7 @@ class Operations:
 
     async def trust_group(self, params: Params) -> Params:
         row = await self._known(params)
-        await self._ledger.do(lambda tx: groups.lift(tx, row.name))
+        await self._ledger.do(lambda tx: groups.lift(tx, row.name, sessions=True))
         return {"group": row.name, "authority": "owner", "taint": 1.0}
 
     async def retry(self, params: Params) -> Params:
@@ -160,6 +178,9 @@ class Operations:
     def settings(self, folder: str) -> Effective:
         return merged(load_config(self._home, dict(os.environ)), load_group(self._home, folder))
 
+    def own_config(self, folder: str) -> GroupConfig:
+        return load_group(self._home, folder)
+
     async def approve(self, params: Params) -> Params:
         return await self._decide(params, "approve")
 
@@ -186,6 +207,21 @@ class Operations:
         return {"group": group, "state": "gone"}
 
 
+def dropped(home: Home, group: str, known: Collection[str], ids: Collection[str]) -> list[dict[str, Any]]:
+    """{id, group, stem, trust} of a group's session files whose stems are not known, nor the `ids` that they name."""
+    directory, found = home.group(group).sessions, []
+    for id, stem in rebuild(directory, known).items() if directory.is_dir() else ():
+        if id in ids:
+            continue
+        try:
+            check_session_id(id)
+            trust = reading.trust(directory / f"{stem}.md")
+            found.append({"id": id, "group": group, "stem": stem, "trust": trust})
+        except (ClawdError, OSError) as error:
+            log.warning("groups/%s/sessions/%s.md is no session: %s", group, stem, error)
+    return found
+
+
 def init(home: Home) -> Params:
     """Make a home that works as it is; what is there stays."""
     return {"home": str(home.root), "made": [str(path) for path in init_home(home)]}
@@ -205,8 +241,13 @@ def offline(home: Home) -> dict[str, Operation]:
                 forgotten=Redaction(home, ledger, clock).redact,
             )  # fmt: skip
             kept = memory.MemoryOperations(memories, Tending(home, ledger, clock, memories), own.group)
+            injector = Injector(home, ledger, clock)
+            outside = external.ExternalOperations(
+                home, ledger, own, injector, memories, lambda name: own.own_config(name).external
+            )
+            arrived = arrivals.ArrivalOperations(arrivals.alone(home, ledger, clock, memories, own.settings), own.group)
             try:
-                rooms = (own, speakers, known, kept, external.ExternalOperations(), arrivals.ArrivalOperations())
+                rooms = (own, speakers, known, kept, outside, arrived)
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()

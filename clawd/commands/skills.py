@@ -51,8 +51,8 @@ programs into `scripts/`, templates and pictures into `assets/`.
 
 
 def listed(home: Home, group: str | None = None) -> list[Shown]:
-    """[{name, scope, group, description, shadows, proposed, warnings[], errors[], path}]: all that lies there, what is
-    refused (`errors`) too. Of one group: what lies there for it. Raises NotFound."""
+    """[{name, scope, group, description, fitness, shadows, proposed, warnings[], errors[], path}]: all that lies there,
+    what is refused (`errors`) too. Of one group: what lies there for it. Raises NotFound."""
     return [row for row, _ in _everything(home, group)]
 
 
@@ -76,6 +76,7 @@ def _row(skill: Skill, group: str | None, *, shadows: bool = False, proposed: bo
         "scope": "shared" if group is None else "group",
         "group": group,
         "description": skill.description,
+        "fitness": skill.fitness,
         "shadows": shadows,
         "proposed": proposed,
         "warnings": list(skill.warnings),

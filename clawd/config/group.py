@@ -151,7 +151,7 @@ class Effective:
 
 _LATER = ("profiles", "distil")
 _GROUP_LATER = (
-    *("external", "learn", "profile"),
+    *("learn", "profile"),
     *("default_session_tag", "require_confirm", "agent_id", "memory_namespace", "shared"),
 )
 

@@ -60,6 +60,11 @@ class GroupHome:
         return self.root / "schedules"
 
     @property
+    def arrivals(self) -> Path:
+        """What was brought in from elsewhere; nothing of it is in force."""
+        return self.root / "import"
+
+    @property
     def inbox(self) -> Path:
         return self.root / "inbox"
 

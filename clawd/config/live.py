@@ -93,6 +93,11 @@ class LiveConfig:
         bound = self.group(folder).bindings
         return bound if self.problem_of(folder) is None else ()
 
+    def external(self, folder: str) -> Sequence[str]:
+        """The sessions that other programs may write into; none while a mistake may be in what takes one away."""
+        allowed = self.group(folder).external
+        return allowed if self.problem_of(folder) is None else ()
+
     def first_binding(self, folder: str) -> str:
         """A group's own chat, where it is told what nobody asked for: its first, or its terminal."""
         bindings = self.group(folder).bindings

@@ -4,7 +4,9 @@ It begins with a user's message, and each call has its result next to it; what e
 whoever sends it. The same file gives the same bytes, and one that grew the same beginning for as long as it fits: the
 cut moves by a quarter of what fits, not with each turn.
 
-A user's block says who spoke in META: `from` (an origin's word; the owner where it is missing), `name`, `kind`.
+A user's block says who spoke in META: `from` (an origin's word; the owner where it is missing), `name`, `kind`. What
+another program put in is always shown as what was said by that, whatever its role: its answers are not the agent's, and
+its calls were never ours.
 What memory gave before something of it was forgotten is left out: it may hold that.
 
 What was read of a session is kept in memory, so that a turn costs what came to the file since the last one; it is
@@ -25,7 +27,7 @@ from clawd.context.memories import FORGOTTEN, outdated
 from clawd.context.parts import compact
 from clawd.model import Block
 from clawd.sessions.format import MARKER_LINE, parse
-from clawd.sessions.reading import read_from, sound, tail
+from clawd.sessions.reading import is_external, read_from, sound, tail
 
 BYTES = 400_000
 EARLIER = "The conversation began earlier; what came before this is left out here."
@@ -156,7 +158,7 @@ def _appended(data: bytes) -> list[Block] | None:
     first = MARKER_LINE.search(data)
     if first is None or data[: first.start()].strip():
         return None if data.strip() else []
-    blocks = parse(data[first.start() :], whole=False).blocks
+    blocks = [_foreign(block) for block in parse(data[first.start() :], whole=False).blocks]
     called = {call.get("id") for block in blocks for call in block.tool_calls}
     apart = all(block.role != "tool" or block.tool_call_id in called for block in blocks)
     return blocks if apart and blocks[0].role == "user" else None
@@ -165,12 +167,30 @@ def _appended(data: bytes) -> list[Block] | None:
 def _grouped(blocks: Iterable[Block], without: Collection[int]) -> list[list[Block]]:
     """Sound blocks, from each user's block to the next."""
     groups: list[list[Block]] = []
-    kept = [block for block in blocks if block.meta.get("turn") not in without]
+    kept = [_foreign(block) for block in blocks if block.meta.get("turn") not in without]
     for block in sound([block if block.role == "assistant" else replace(block, tool_calls=()) for block in kept]):
         if block.role == "user" or not groups:
             groups.append([])
         groups[-1].append(block)
     return groups
+
+
+def _foreign(block: Block) -> Block:
+    """A block of another program as something that was said to us; ours as it is."""
+    if not is_external(block) or block.role == "user":
+        return block
+    calls = [_call(call) for call in block.tool_calls]
+    result = [f"[result of {block.tool_call_id}]"] if block.role == "tool" else []
+    text = "\n".join(filter(None, [*result, block.content, *calls]))
+    return replace(
+        block, role="user", content=text, tool_calls=(), tool_call_id=None, meta=block.meta | {"kind": block.role}
+    )
+
+
+def _call(call: dict[str, Any]) -> str:
+    function = call.get("function")
+    function = function if isinstance(function, dict) else call
+    return f"[call {call.get('id')}: {function.get('name')} {function.get('arguments')}]"
 
 
 def _shortened(turn: Sequence[Block], limit: int) -> list[Block]:

@@ -1,6 +1,7 @@
 """Skills as a model is told of them: names and descriptions, one line of JSON each, the rest when it asks. Pure.
 
-The same skills are the same bytes, which a provider's prompt cache lives by; and no description can end its line.
+The same skills are the same bytes, which a provider's prompt cache lives by; and no description can end its line. What
+was fit elsewhere comes before what is equal otherwise: a skill's fitness makes it neither match nor be allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from clawd.context.parts import Part, prompt
 from clawd.model import Authority
 from clawd.model import Part as Piece
 from clawd.skills.shelf import Version
-from clawd.trust import Origin, at_least
+from clawd.trust import Origin, Role, at_least
 
 MOST = 16 << 10  # bytes of the part
 _MOST_FITTING = 3
@@ -48,10 +49,10 @@ def listed(versions: Iterable[Version], acts: Authority, refused: Iterable[str])
 
 def part(skills: Listed) -> tuple[list[Part], list[str]]:
     """The part of the prompt, none where there are no skills; and what the person is to be told of it."""
-    entries = [(each, {"name": each.skill.name, "at": each.at, "description": each.skill.description})
+    entries = [(_order(each), {"name": each.skill.name, "at": each.at, "description": each.skill.description})
                for each in skills.told]  # fmt: skip
-    entries += [(each, {"name": each.skill.name, "note": lowers(each)}) for each in skills.lowering]
-    lines = [entry for _, entry in sorted(entries, key=lambda pair: pair[0].skill.name)]
+    entries += [(_order(each), {"name": each.skill.name, "note": lowers(each)}) for each in skills.lowering]
+    lines = [entry for _, entry in sorted(entries, key=lambda pair: pair[0])]
     if not lines:
         return [], []
     text, told = _text(lines), list[str]()
@@ -63,6 +64,13 @@ def part(skills: Listed) -> tuple[list[Part], list[str]]:
     if len(text.encode()) > MOST:
         text = text.encode()[:MOST].decode("utf-8", "ignore").rpartition("\n")[0] + "\n… skill_read lists the others."
     return [Part("skills", text)], told
+
+
+def _order(version: Version) -> tuple[float, str]:
+    """The fittest first, then by name. What an agent says of its own skill counts only where its turn was the owner's,
+    and clean."""
+    own = not is_above(Authority(Role.OWNER, 1.0), version.acts)
+    return -(version.skill.fitness or 0.0) if own else 0.0, version.skill.name
 
 
 def lowers(version: Version) -> str:
@@ -82,12 +90,18 @@ def noted(wake: dict[str, Any], skills: Listed) -> dict[str, Any]:
     typed = "\n".join(piece["text"] for piece in wake["parts"] if piece["kind"] == "typed")
     text = typed[:_MOST_LETTERS].casefold()
     words = _WORD.findall(text)
-    names = [each.skill.name for each in skills.told if any(fits(it, text, words) for it in each.skill.triggers)]
+    fitting = [(match, each) for each in skills.told if (match := _match(each.skill.triggers, text, words))]
+    names = [each.skill.name for _, each in sorted(fitting, key=lambda pair: (-pair[0], *_order(pair[1])))]
     if not names:
         return wake
     named = " and ".join(f'"{name}"' for name in names[:_MOST_FITTING])
     note = f"The skill {named} fits this; read it first." if len(names) == 1 else f"The skills {named} may fit this."
     return {**wake, "parts": [*wake["parts"], asdict(Piece("quoted", Origin.SYSTEM, note, "clawd"))]}
+
+
+def _match(triggers: Iterable[str], text: str, words: list[str]) -> int:
+    """How well a text is meant: 2 by a word, 1 by a `*` alone, which any text has, 0 not at all."""
+    return max((2 if trigger.strip("* ") else 1 for trigger in triggers if fits(trigger, text, words)), default=0)
 
 
 def fits(trigger: str, text: str, words: list[str]) -> bool:

@@ -18,6 +18,7 @@ from clawd.config.models import models
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, ConfigError, SandboxUnavailable
 from clawd.health import (
+    arrivals,
     budgets,
     channels,
     gateway,
@@ -223,4 +224,5 @@ CHECKS = (
     webhooks.webhooks,
     skills.skills,
     memory.memory,
+    arrivals.arrivals,
 )

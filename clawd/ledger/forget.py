@@ -173,7 +173,20 @@ def hooks(tx: Transaction, terms: Terms, after: int) -> int | None:
     return _last(rows, "id")
 
 
-EVERY: tuple[Slice, ...] = (turns, messages, approvals, notices, runs, money, raises, firings, hooks)
+def injected(tx: Transaction, terms: Terms, after: int) -> int | None:
+    """Keys of what came into sessions from outside, once that is in their files: its text left when it came there."""
+    rows = tx.all("SELECT id, state, made FROM injected WHERE id > ? ORDER BY id LIMIT ?", after, SLICE)
+    for row in reversed(rows):  # what brought results alone goes before what it brought them for
+        if row["state"] == "recorded" and terms.are_over(row["made"], forgotten=True):
+            tx.execute(
+                "DELETE FROM injected WHERE id = ? AND NOT EXISTS (SELECT 1 FROM injected i WHERE i.joined = ?)",
+                row["id"],
+                row["id"],
+            )
+    return _last(rows, "id")
+
+
+EVERY: tuple[Slice, ...] = (turns, messages, approvals, notices, runs, money, raises, firings, hooks, injected)
 
 
 def shrink(tx: Transaction) -> bool:

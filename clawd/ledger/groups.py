@@ -71,6 +71,23 @@ def every(tx: Transaction) -> list[GroupRow]:
     return [_group(row) for row in tx.all("SELECT * FROM grp ORDER BY number")]
 
 
+def distrust(tx: Transaction, session: str, trust: float) -> None:
+    """Text of this trust is in a session from outside: no turn of it is trusted more, until the owner lifts that."""
+    tx.execute("UPDATE session SET taint = MIN(taint, ?) WHERE id = ?", trust, session)
+
+
+def stems(tx: Transaction) -> dict[str, set[str]]:
+    """The session files of every group, by its folder."""
+    found: dict[str, set[str]] = {group.folder: set() for group in every(tx)}
+    for row in tx.all("SELECT g.folder, s.stem FROM session s JOIN grp g ON g.name = s.grp WHERE s.stem <> ''"):
+        found[row["folder"]].add(row["stem"])
+    return found
+
+
+def session_ids(tx: Transaction) -> set[str]:
+    return {row["id"] for row in tx.all("SELECT id FROM session")}
+
+
 def session_counts(tx: Transaction) -> dict[str, int]:
     """How many sessions each group has that has any."""
     rows = tx.all("SELECT grp, COUNT(*) AS n FROM session WHERE stem <> '' GROUP BY grp")
@@ -88,10 +105,13 @@ def fall(tx: Transaction, name: str, authority: Role, taint: float) -> None:
     )
 
 
-def lift(tx: Transaction, name: str) -> None:
-    """The owner says that the work tree is clean again."""
+def lift(tx: Transaction, name: str, *, sessions: bool = False) -> None:
+    """The owner says that the work tree is clean again; with `sessions`, that what was put into those from outside is
+    theirs as well."""
     get(tx, name)
     tx.execute("UPDATE grp SET authority = 'owner', taint = 1.0 WHERE name = ?", name)
+    if sessions:
+        tx.execute("UPDATE session SET taint = 1.0 WHERE grp = ? AND taint < 1", name)
 
 
 def session(tx: Transaction, id: str) -> SessionRow | None:
@@ -114,6 +134,21 @@ def open_session(tx: Transaction, base: str, group: str, now: str) -> SessionRow
     if known.group != group:
         raise UsageError(f"session {base!r} belongs to group {known.group!r}, and an id belongs to one group for ever")
     return known
+
+
+def take_in(tx: Transaction, id: str, group: str, stem: str, trust: float, now: str, base: str = "") -> bool:
+    """A session whose file is there, made by a person or by a ledger that was lost. Gives whether it was new. `base` is
+    the conversation that its file says it goes on with. An id that only looks like a segment's (`mmkr:v1.2` beside
+    `mmkr:v1`) is a conversation of its own: else one of them would lead to the other's file."""
+    if is_job(id) or tx.one("SELECT 1 FROM session WHERE id = ? OR (grp = ? AND stem = ?)", id, group, stem):
+        return False
+    number = id.removeprefix(f"{base}.")
+    segment = int(number) if base and number.isdecimal() and len(number) < 10 else 1
+    others = tx.one("SELECT 1 FROM session WHERE base = ? AND grp <> ? OR id = ? AND base <> id", base, group, base)
+    if segment < 2 or segment_id(base, segment) != id or others is not None:
+        base, segment = id, 1
+    tx.insert("session", id=id, base=base, segment=segment, grp=group, stem=stem, made=now, taint=trust)
+    return True
 
 
 def own_base(tx: Transaction, base: str, group: str) -> str:

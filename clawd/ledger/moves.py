@@ -126,6 +126,11 @@ FIRING: Table = {
     ("fired", "skip"): "skipped",  # its turn was stopped
 }
 
+INJECTED: Table = {
+    ("open", "complete"): "whole",  # its results came, or will not come
+    ("whole", "record"): "recorded",
+}
+
 TABLES: dict[str, Table] = {
     "inbound": INBOUND,
     "wake": WAKE,
@@ -136,6 +141,7 @@ TABLES: dict[str, Table] = {
     "question": QUESTION,
     "approval": APPROVAL,
     "firing": FIRING,
+    "injected": INJECTED,
 }
 
 # A delivery in one of these needs nothing more from us.

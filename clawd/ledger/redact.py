@@ -20,13 +20,15 @@ STRUCTURE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A table with text. `rows` says which of it are a group's; `plain` columns are text, `values` are JSON."""
+    """A table with text. `rows` says which of it are a group's; `plain` columns are text, `values` are JSON, in which
+    what has a name of `structure` is no text."""
 
     table: str
     key: tuple[str, ...]
     rows: str
     plain: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+    structure: frozenset[str] = STRUCTURE
 
 
 _TURNS = "SELECT id FROM turn WHERE grp = ?"
@@ -72,6 +74,8 @@ PLACES = (
         ("words", "result"),
         ("effect",),
     ),
+    # By its key a block is known in the session's file.
+    Place("injected", ("id",), "grp = ?", values=("blocks",), structure=STRUCTURE | {"key"}),
 )
 
 
@@ -105,7 +109,9 @@ def changes(
     found = []
     for row in rows:
         new = {name: (row[name], text(row[name])) for name in place.plain if row[name]}
-        new |= {name: (row[name], _value(row[name], text, value)) for name in place.values if row[name]}
+        new |= {
+            name: (row[name], _value(row[name], place.structure, text, value)) for name in place.values if row[name]
+        }
         if new := {name: each for name, each in new.items() if each[0] != each[1]}:
             found.append(Change(_key(row, place), new))
     return found
@@ -126,11 +132,16 @@ def _key(row: Row, place: Place) -> Key:
     return tuple(row[name] for name in place.key)
 
 
-def _value(held: str, text: Callable[[str], str], value: Callable[[Any, frozenset[str]], Any]) -> str:
+def _value(
+    held: str,
+    structure: frozenset[str],
+    text: Callable[[str], str],
+    value: Callable[[Any, frozenset[str]], Any],
+) -> str:
     """The JSON as it was where nothing of it changes. What is none (the answer of a job) is text."""
     try:
         old = json.loads(held)
     except ValueError:
         return text(held)
-    new = value(old, STRUCTURE)
+    new = value(old, structure)
     return held if new == old else json.dumps(new, ensure_ascii=False)

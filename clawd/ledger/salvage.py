@@ -18,15 +18,15 @@ from pathlib import Path
 
 from clawd.channel import NOTICE
 from clawd.errors import UsageError
-from clawd.ids import is_job, segment_id
 from clawd.ledger import deliveries, firings, groups, held, inbound
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.trust import Role
+from clawd.trust import TRUST, Origin, Role
 
 # In the order of their references.
 TABLES = (
     "grp",
     "session",
+    "injected",
     "turn",
     "inbound",
     "wake",
@@ -57,13 +57,14 @@ _INTERIOR = 5
 
 @dataclass(frozen=True, slots=True)
 class FoundSession:
-    """A session as its file shows it. `finished`: the turns whose blocks are all there; `base`: the conversation that
-    it goes on with, where it is a later segment of one."""
+    """A session as its file shows it. `finished`: the turns whose blocks are all there; `trust`: the lowest of what is
+    in it from outside; `base`: the conversation that it goes on with, where it is a later segment of one."""
 
     id: str
     group: str
     stem: str
     finished: frozenset[int]
+    trust: float = 1.0
     base: str = ""
 
 
@@ -254,31 +255,14 @@ def _take_in_folders(
             if folder.number is not None and not tx.one("SELECT 1 FROM grp WHERE number = ?", folder.number):
                 tx.execute("UPDATE grp SET number = ? WHERE name = ?", folder.number, folder.name)
             found.groups.append(folder.name)
-    for session in sorted(sessions, key=lambda each: (bool(each.base), len(each.id))):
-        if is_job(session.id):
-            continue
-        if (
-            tx.one("SELECT 1 FROM session WHERE id = ?", session.id) is None
-            and groups.find(tx, session.group) is not None
-        ):
-            base, segment = _segment(tx, session)
-            tx.insert(
-                "session", id=session.id, base=base, segment=segment, grp=session.group, stem=session.stem, made=now
-            )
-
-
-def _segment(tx: Transaction, session: FoundSession) -> tuple[str, int]:
-    """Of which conversation a session is which segment. An id that only looks like a segment's (`mmkr:v1.2` beside
-    `mmkr:v1`) is a conversation of its own: else one of them would lead to the other's file."""
-    number = session.id.removeprefix(f"{session.base}.")
-    segment = int(number) if number.isdecimal() and len(number) < 10 else 1
-    others = tx.one(
-        "SELECT 1 FROM session WHERE base = ? AND grp <> ? OR id = ? AND base <> id",
-        session.base, session.group, session.base,
-    )  # fmt: skip
-    if segment == 1 or segment_id(session.base, segment) != session.id or others is not None:
-        return session.id, 1
-    return session.base, segment
+    for session in sorted(sessions, key=lambda each: (bool(each.base), len(each.id))):  # a base before what is of it
+        if groups.find(tx, session.group) is not None:
+            groups.take_in(tx, session.id, session.group, session.stem, session.trust, now, session.base)
+    for row in tx.all("SELECT DISTINCT session, grp FROM injected WHERE session NOT IN (SELECT id FROM session)"):
+        with suppress(UsageError):  # accepted, and not in a file yet
+            if groups.find(tx, row["grp"]) is not None:
+                groups.open_session(tx, row["session"], row["grp"], now)
+                groups.distrust(tx, row["session"], TRUST[Origin.EXTERNAL])
 
 
 def _finish(tx: Transaction, sessions: Sequence[FoundSession], now: str, found: Salvaged) -> None:
@@ -325,6 +309,8 @@ def _drop_dangling(tx: Transaction) -> None:
         tx.execute(f"DELETE FROM {table} WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("UPDATE turn SET retry_of = NULL WHERE retry_of NOT IN (SELECT id FROM turn)")
     tx.execute("DELETE FROM run WHERE grp NOT IN (SELECT name FROM grp)")
+    tx.execute("DELETE FROM injected WHERE session NOT IN (SELECT id FROM session)")
+    tx.execute("UPDATE injected SET joined = NULL, state = 'recorded' WHERE joined NOT IN (SELECT id FROM injected)")
 
 
 def _settle(tx: Transaction, now: str, found: Salvaged) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clawd.ledger import forget
+from clawd.ledger import forget, injected
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.stores import Scope
 
@@ -24,10 +24,13 @@ class LedgerStore:
         self._file, self._blobs = file, blobs
 
     def locate(self, scope: Scope) -> list[Path | str]:
-        """`ledger.db: message 7` for what has text left, and the blobs that were sent because of it."""
+        """`ledger.db: message 7`, `… injected 7` for what has text left, and the blobs that were sent because of it."""
         with _opened(self._file) as ledger:
-            messages, blobs = ledger.tx(lambda tx: (_messages(tx, scope), _blobs(tx, scope)))
-        return [*(f"ledger.db: message {row['seq']}" for row in messages), *(self._blobs / name for name in blobs)]
+            messages, injected, blobs = ledger.tx(
+                lambda tx: (_messages(tx, scope), _injected(tx, scope), _blobs(tx, scope))
+            )
+        rows = [f"message {row['seq']}" for row in messages] + [f"injected {id}" for id in injected]
+        return [*(f"ledger.db: {row}" for row in rows), *(self._blobs / name for name in blobs)]
 
     def erase(self, scope: Scope) -> None:
         with _opened(self._file) as ledger:
@@ -59,6 +62,13 @@ def _messages(tx: Transaction, scope: Scope) -> list[Row]:
     return tx.all(f"SELECT seq, turn FROM inbound WHERE {_WHERE[scope.kind]} AND parts <> '[]'", scope.name)
 
 
+def _injected(tx: Transaction, scope: Scope) -> list[int]:
+    """What came into the scope's sessions from outside and is not in their files yet. It is of no person."""
+    where = {"group": "grp = ?1", "channel": "substr(session, 1, length(?1) + 1) = ?1 || ':'", "person": "?1 IS NULL"}
+    sql = f"SELECT id FROM injected WHERE {where[scope.kind]} AND blocks <> '[]' ORDER BY id"
+    return [row["id"] for row in tx.all(sql, scope.name)]
+
+
 def _turns(tx: Transaction, scope: Scope) -> list[int]:
     if scope.kind == "person":
         rows = tx.all("SELECT DISTINCT turn AS id FROM inbound WHERE sender = ? AND turn IS NOT NULL", scope.name)
@@ -82,6 +92,7 @@ def _forget(tx: Transaction, scope: Scope) -> set[str]:
         forget.forget_message(tx, row["seq"])
     for turn in _turns(tx, scope):
         forget.forget_turn(tx, turn)
+    injected.drop(tx, _injected(tx, scope))
     if scope.kind == "group":
         for table in ("seen", "changed", "watching", "recalled"):  # names of files, and of memories
             tx.execute(f"DELETE FROM {table} WHERE grp = ?", scope.name)

@@ -22,7 +22,7 @@ from clawd.memory.judgement import Worth
 from clawd.memory.provenance import Stamp, TrustLedger
 from clawd.memory.record import ID, MemoryRecord
 from clawd.memory.rows import Held, Loaded
-from clawd.memory.standing import Marked, News, Standing
+from clawd.memory.standing import LOG, Marked, News, Standing
 from clawd.memory.tree import RawMemory
 from clawd.search.document import Document
 from clawd.search.embedders import Embedder
@@ -315,19 +315,16 @@ class Catalogue:
     def _judged(self, db: sqlite3.Connection, fresh: Standing, memories: Iterable[RawMemory], stat: str,
                 doubled: frozenset[str], sha: str = "") -> list[Held]:  # fmt: skip
         """`sha`: of the text of a file that is one memory, where it is known."""
-        judged = (self._judge(db, fresh, raw, stat, doubled, sha) for raw in memories)
-        return [each for each in judged if each.entries or each.record.kind != "day"]
+        found = list[Held]()
+        for raw in memories:
+            if raw.kind == "day":
+                found += _day(fresh, raw, stat)
+            else:
+                found.append(self._judge(db, fresh, raw, stat, doubled, sha))
+        return found
 
     def _judge(self, db: sqlite3.Connection, fresh: Standing, raw: RawMemory, stat: str, doubled: frozenset[str],
                sha: str) -> Held:  # fmt: skip
-        if raw.kind == "day":
-            entries = []
-            for piece in raw.pieces:
-                stamps = fresh.of(f"fact:{piece.key}") if piece.key else []
-                known, _ = _worth(fresh, piece.text, stamps)
-                if (entry := judgement.of_piece(piece, raw.at, known, stamps)) is not None:
-                    entries.append(entry)
-            return Held(judgement.of_day(raw, entries), raw, stat, entries)
         id = raw.id if raw.id not in doubled or rows.owner(db, fresh, raw.id) == raw.path else f"file:{raw.path}"
         stamps = fresh.of(id)
         known, marked = _worth(fresh, raw.text, stamps, sha)
@@ -371,6 +368,20 @@ def _traces(memories: Iterable[RawMemory], alone: RawMemory | None) -> Iterator[
             yield from text.lines(raw.text)
             yield from map(rows.from_id, raw.fields.get("derived_from", ()))
             yield from map(rows.from_id, filter(None, [raw.fields.get("supersedes")]))
+
+
+def _day(fresh: Standing, raw: RawMemory, stat: str) -> list[Held]:
+    """A day's log: what it has of other programs is another memory. A key that they write lines under says nothing else
+    in a log: not what a fact of that name is, which they might say again."""
+    entries, of = list[judgement.Entry](), dict[str, list[Stamp]]()
+    for piece in raw.pieces:
+        if piece.key not in of:
+            of[piece.key] = (fresh.of(f"{LOG}{piece.key}") or fresh.of(f"fact:{piece.key}")) if piece.key else []
+        known, _ = _worth(fresh, piece.text, of[piece.key])
+        if (entry := judgement.of_piece(piece, raw.at, known, of[piece.key])) is not None:
+            entries.append(entry)
+    parts = ([each for each in entries if each.external is external] for external in (False, True))
+    return [Held(judgement.of_day(raw, part), raw, stat, part) for part in parts if part]
 
 
 def _worth(fresh: Standing, of: str, stamps: Sequence[Stamp], digest: str = "") -> tuple[Worth, Marked]:

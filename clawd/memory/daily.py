@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -49,19 +49,44 @@ def day_of(name: str) -> date | None:
         return None
 
 
+def name_of(moment: datetime) -> str:
+    """The file of its day, which is the local one."""
+    return f"{moment.astimezone():%Y-%m-%d}.md"
+
+
 def append(root: Path, key: str, value: str, now: datetime) -> str:
     """An entry at the end of the day's log, durably; gives the file's name. Raises UsageError for what is no key,
     UnsafePath, StorageError, OSError."""
-    local = now.astimezone()
-    name, key = f"{local:%Y-%m-%d}.md", key_of(key)
-    value = _STRUCTURE.sub(r"\\", settled(value))
-    text = f"### {local:%H:%M:%S} — {key}\n\n{value}\n\n".encode("utf-8", "replace")
+    append_all(root, [(key, value, now)])
+    return name_of(now)
+
+
+def append_all(root: Path, entries: Iterable[tuple[str, str, datetime]]) -> None:
+    """The same of several: their keys, values and times. Those of a day come in one piece."""
+    days = dict[str, list[bytes]]()
+    for key, value, moment in entries:
+        text = f"### {moment.astimezone():%H:%M:%S} — {key_of(key)}\n\n{_escaped(value)}\n\n"
+        days.setdefault(name_of(moment), []).append(text.encode("utf-8", "replace"))
+    for name, texts in days.items():
+        _append(root, name, b"".join(texts))
+
+
+def as_read(value: str) -> str:
+    """What is read of a value that was appended."""
+    return _ESCAPED.sub("", settled(_escaped(value)))
+
+
+def _escaped(value: str) -> str:
+    return _STRUCTURE.sub(r"\\", settled(value))
+
+
+def _append(root: Path, name: str, text: bytes) -> None:
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with alone(root), os.fdopen(open_beneath(root, name, os.O_RDWR | os.O_APPEND | os.O_CREAT), "rb", 0) as file:
         at = file.fileno()
         size = os.fstat(at).st_size
         if not size:
-            text = f"# Daily Memory — {local:%Y-%m-%d}\n\n".encode() + text
+            text = f"# Daily Memory — {name.removesuffix('.md')}\n\n".encode() + text
         elif os.pread(at, 1, size - 1) != b"\n":
             text = b"\n" + text
         try:
@@ -74,7 +99,6 @@ def append(root: Path, key: str, value: str, now: datetime) -> str:
             raise
     if not size:
         sync_directory(root)
-    return name
 
 
 def parsed(data: bytes, day: date) -> list[Piece]:
@@ -114,6 +138,19 @@ def forget(root: Path, *, key: str = "", texts: Collection[str] = ()) -> list[st
     with alone(root):
         names = sorted(each.name for each in root.iterdir() if day_of(each.name))
         return [name for name in names if change(root, name, lambda data: without(data, key=key, texts=texts))]
+
+
+def drop(root: Path, name: str, keys: Collection[str]) -> None:
+    """One log without the entries of these keys. Raises as `forget`."""
+
+    def dropped(data: bytes) -> bytes:
+        gone = [each for each in parsed(data, date(2000, 1, 1)) if each.at is not None and each.key in keys]
+        for piece in reversed(gone):
+            data = data[: piece.start] + data[piece.end :]
+        return data
+
+    with alone(root):
+        change(root, name, dropped)
 
 
 def _free(data: bytes, start: int, end: int) -> Piece:

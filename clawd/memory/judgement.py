@@ -20,8 +20,9 @@ from clawd.memory.standing import Marked
 from clawd.memory.tree import RawMemory
 from clawd.trust import TRUST, Origin
 
+EXTERNAL = ":external"  # ends the id of what other programs wrote into a day's log
 _GONE = ("delete", "reject")
-_HEADING = re.compile(r"# [^\n]*[0-9]{4}-[0-9]{2}-[0-9]{2}")  # of a day's log
+HEADING = re.compile(r"# [^\n]*[0-9]{4}-[0-9]{2}-[0-9]{2}")  # of a day's log
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def of_typed_again(raw: RawMemory, known: Worth, stamps: Sequence[Stamp], marked
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A piece of a day's log that may be shown, to whoever may see it."""
+    """A piece of a day's log that may be shown, to whoever may see it. `external`: another program wrote it."""
 
     text: str
     key: str
@@ -119,27 +120,33 @@ class Entry:
     trust: float
     taint: float
     private: bool
+    external: bool = False
 
 
 def of_piece(piece: Piece, noon: datetime, known: Worth, stamps: Sequence[Stamp]) -> Entry | None:
     """None for what nobody is to find."""
-    heading = piece.at is None and _HEADING.fullmatch(piece.text) is not None
+    heading = piece.at is None and HEADING.fullmatch(piece.text) is not None
     if known.status == "quarantined" or heading or not piece.text.strip():
         return None
     # What a key had before stays private when it has something open now.
     of = [each for each in stamps if each.sha256 == text.digest(piece.text)][-1:] or stamps
     private = any(each.private for each in of)
-    return Entry(piece.text, piece.key, piece.at or noon, known.trust, known.taint, private)
+    external = known.stamp is not None and known.stamp.origin is Origin.EXTERNAL
+    return Entry(piece.text, piece.key, piece.at or noon, known.trust, known.taint, private, external)
 
 
 def of_day(raw: RawMemory, entries: Sequence[Entry]) -> MemoryRecord:
-    """What of a day these entries are."""
+    """What of a day these entries are. Those of other programs are a memory of their own, so that nobody who reads of
+    that day reads them unasked; its tags are their keys."""
+    external = bool(entries) and entries[0].external
     shown = (f"### {each.at:%H:%M:%S} — {each.key}\n\n{each.text}" if each.key else each.text for each in entries)
     latest = max((each.at for each in entries), default=raw.at)
     return MemoryRecord(
-        raw.id, "day", "\n\n".join(shown), raw.at, latest, raw.at, raw.path, Origin.HAND,
+        raw.id + EXTERNAL * external, "day", "\n\n".join(shown), raw.at, latest, raw.at, raw.path,
+        Origin.EXTERNAL if external else Origin.HAND,
         min((each.trust for each in entries), default=TRUST[Origin.HAND]), "active",
         min((each.taint for each in entries), default=1.0),
+        tags=tuple(sorted({each.key for each in entries})) if external else (),
         private=bool(entries) and all(each.private for each in entries), file=raw.path,
     )  # fmt: skip
 
@@ -147,7 +154,9 @@ def of_day(raw: RawMemory, entries: Sequence[Entry]) -> MemoryRecord:
 def notes(raw: RawMemory, record: MemoryRecord, stamps: Sequence[Stamp]) -> list[str]:
     """What of a file does not count, or counts for another reason than it says."""
     found = []
-    if not stamps:
+    if record.kind == "day" and record.origin is Origin.EXTERNAL:
+        found.append("other programs wrote it, under the keys that are its tags")
+    elif not stamps:
         found.append("it was made by hand")
     elif raw.kind != "day" and stamps[-1].sha256 != text.digest(raw.text):
         found.append("its text was changed by hand; what is known of it stays")

@@ -51,7 +51,7 @@ def offered(content: str, kind: str, metadata: Mapping[str, Any], voice: Voice) 
         raise UsageError("supersedes is the id of one memory")
     offer = Offer(
         checked(content, voice), kind, _moment(given.get("event_time")), _tags(given.get("tags", ())),
-        _ids(given.get("derived_from", ())), supersedes, _key(given.get("key"), kind, voice),
+        _ids(given.get("derived_from", ())), supersedes, key_of(given.get("key"), kind, voice),
         citations.checked(given["said"], voice.heard) if "said" in given else None,
     )  # fmt: skip
     if kind == "fact" and supersedes not in (None, f"fact:{offer.key}"):
@@ -101,7 +101,7 @@ def _ids(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _key(value: Any, kind: str, voice: Voice) -> str:
+def key_of(value: Any, kind: str, voice: Voice) -> str:
     if kind != "fact":
         if value is not None:
             raise UsageError("only a fact has a key")

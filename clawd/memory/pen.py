@@ -7,9 +7,10 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from clawd import faults
@@ -22,6 +23,8 @@ from clawd.memory.catalogue import Catalogue
 from clawd.memory.looks import signature
 from clawd.memory.provenance import Op, Stamp, TrustLedger
 from clawd.memory.record import QUARANTINE, MemoryRecord, settled, written
+from clawd.memory.standing import LOG
+from clawd.trust import Origin
 
 PROFILE = "user_profile.md"
 _MARKS = 2000  # parts of a text that are known again, the first
@@ -42,19 +45,26 @@ class Pen:
     def stamp(self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False) -> None:
         """`known`: its text is to be known again wherever it lies, part by part, or to be known no more. What is not
         believed is known as a whole."""
+        self._append([self._stamped(record, op, turn, known)])
+
+    def _append(self, stamps: Sequence[Stamp]) -> None:
+        with told(self._root):
+            self._ledger.append(*stamps)
+        faults.passing("remembering-stamped")
+
+    def _stamped(self, record: MemoryRecord, op: Op, turn: int | None = None, known: bool = False,
+                 silent: bool = False) -> Stamp:  # fmt: skip
+        """With `silent` its text is not to be known elsewhere."""
         doubted = op in ("reject", "quarantine") or (
             record.trust < FLOOR and (op, record.status) != ("delete", "active")
         )
-        marks = _MARKS if known else 1 if record.trust < FLOOR else 0
-        stamp = Stamp(
+        marks = 0 if silent else _MARKS if known else 1 if record.trust < FLOOR else 0
+        return Stamp(
             rfc3339(self._clock.now()), self._group, record.id, op, text.digest(record.text), record.origin,
             record.trust, record.taint, record.status, record.private, record.source, turn,
             text.digest(record.said.quote) if record.said else None, text.lines(record.text)[:marks] if marks else (),
-            self._catalogue.better(record) if doubted else (),
+            self._catalogue.better(record) if doubted and not silent else (),
         )  # fmt: skip
-        with told(self._root):
-            self._ledger.append(stamp)
-        faults.passing("remembering-stamped")
 
     def keep(self, record: MemoryRecord, op: Op, turn: int | None = None, *, seen: str | None = None,
              known: bool = False) -> MemoryRecord:  # fmt: skip
@@ -82,14 +92,34 @@ class Pen:
         with self._catalogue.writing():
             self.stamp(record, op, turn, known=known)
 
-    def set_fact(self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False) -> None:
-        """Into MEMORY.md, and the day's log."""
+    def carry(self, records: Sequence[MemoryRecord], last: Sequence[Stamp]) -> None:
+        """What is known of texts that were kept elsewhere; `last` are the last lines of their ids, and stay that."""
+        if records:
+            self._append([*(self._stamped(each, "carry") for each in records), *last])
+
+    def set_fact(
+        self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False, of: datetime | None = None
+    ) -> None:
+        """Into MEMORY.md, and the day's log; what was kept `of` another time, elsewhere, is no news of this day."""
         now = self._clock.now()
         with told(self._root), self._catalogue.writing(keyed.FACTS, f"{now.astimezone():%Y-%m-%d}.md"):
             self.stamp(record, op, turn, known=known)
-            self._facts.set(record.key, record.text, now)
+            self._facts.set(record.key, record.text, of or now)
             faults.passing("remembering-written")
+            if of is not None:
+                return
             daily.append(self._root, record.key, record.text, now)
+            faults.passing("remembering-logged")
+
+    def log(self, lines: Sequence[MemoryRecord], keys: Collection[str], silent: Collection[str]) -> None:
+        """Lines of the days' logs, all at once. `keys` are from now on such lines', whatever becomes of their texts.
+        `silent` are the ids of lines whose texts are known as what they are."""
+        ours = {each.key: replace(each, id=f"{LOG}{each.key}", text="") for each in lines if each.key in keys}
+        stamps = [self._stamped(each, "write", silent=True) for each in ours.values()]
+        stamps += [self._stamped(each, "write", silent=each.id in silent) for each in lines]
+        with told(self._root), self._catalogue.writing(*{each.file for each in lines}):
+            self._append(stamps)
+            daily.append_all(self._root, [(each.key, each.text, each.event_time) for each in lines])
             faults.passing("remembering-logged")
 
     def promote(self, proposal: MemoryRecord, move: Callable[[], None]) -> None:
@@ -107,6 +137,8 @@ class Pen:
                 self.stamp(record, op, turn, known=True)
                 if record.file == keyed.FACTS:
                     self._facts.delete(record.key) if record.kind == "fact" else self._facts.clear_preamble()
+                elif record.kind == "day" and record.origin is Origin.EXTERNAL:
+                    daily.drop(self._root, record.file, record.tags)
                 elif record.file:
                     (self._root / record.file).unlink(missing_ok=True)
                     sync_directory((self._root / record.file).parent)

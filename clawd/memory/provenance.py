@@ -65,10 +65,9 @@ class TrustLedger:
                 f"{self.path} is a link, or no file: nobody knows what is to be trusted", hint="put the file back there"
             ) from None
 
-    def append(self, stamp: Stamp) -> None:
+    def append(self, *stamps: Stamp) -> None:
         """Durably and whole, or not at all. Raises OSError."""
-        fields = {name: value for name, value in fields_of(stamp).items() if value not in (None, (), "")}
-        line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+        line = b"".join(map(_line, stamps))
         descriptor = self._opened(os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # groups write at the same time: none cuts off another's line
@@ -102,6 +101,11 @@ class TrustLedger:
                     return
                 start += len(line)
                 yield start, stamp_of(line)
+
+
+def _line(stamp: Stamp) -> bytes:
+    fields = {name: value for name, value in fields_of(stamp).items() if value not in (None, (), "")}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
 _OPS, _STATUSES = get_args(Op), get_args(Status)

@@ -15,6 +15,7 @@ from clawd.clock import Clock
 from clawd.errors import NotFound, Refused, StorageError
 from clawd.memory import admission, forgetting, judgement
 from clawd.memory.catalogue import Catalogue
+from clawd.memory.judgement import Entry
 from clawd.memory.protocol import MemoryHit, Voice
 from clawd.memory.provenance import TrustLedger
 from clawd.memory.record import MemoryRecord
@@ -79,6 +80,13 @@ class ReadMemory:
         if record.status == "quarantined" and voice.origin is not Origin.OWNER:
             raise Refused(f"{id} is quarantined: only the owner reads or changes it")
         return record
+
+    def entries(self, id: str) -> list[Entry]:
+        """What of a day's log is there for the owner, each entry with how far it is trusted; none of what is no day."""
+        with self._lock:
+            self._catalogue.freshen()
+            held = self._catalogue.one(id)
+        return [] if held is None or held.gone else list(held.entries)
 
     def _summarised(self, id: str, voice: Voice) -> MemoryRecord | None:
         summaries = (self._seen(each, voice) for each in self._catalogue.derived(id))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from clawd.memory import documents, judgement, keyed, standing
 from clawd.memory.judgement import Entry
 from clawd.memory.record import MemoryRecord
-from clawd.memory.standing import News, Standing
+from clawd.memory.standing import LOG, News, Standing
 from clawd.memory.tree import RawMemory
 from clawd.search.document import Document
 
@@ -141,6 +141,7 @@ def concerned(db: sqlite3.Connection, news: News, claims: Iterable[str]) -> set[
     keys = {of_key(id[5:]) for id in news.ids if id.startswith("fact:")}
     if keys:
         found.add(keyed.FACTS)
+    keys |= {of_key(id[len(LOG) :]) for id in news.ids if id.startswith(LOG)}
     for mark in news.marks | keys:
         found |= {path for (path,) in db.execute("SELECT path FROM files WHERE sha = ?", (mark,))}
         found |= set(traced(db, mark))

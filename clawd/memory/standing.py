@@ -19,6 +19,7 @@ TABLES = """
 CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE trusted (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, stamp TEXT NOT NULL);
 CREATE INDEX trusted_id ON trusted (id);
+CREATE INDEX trusted_line ON trusted (json_extract(stamp, '$.source')) WHERE substr(id, 1, 3) = 'lg_';
 CREATE TABLE marks (
     mark TEXT PRIMARY KEY,
     quarantined INTEGER NOT NULL DEFAULT 0,
@@ -26,6 +27,8 @@ CREATE TABLE marks (
     trust REAL NOT NULL DEFAULT 1
 ) WITHOUT ROWID;
 """
+LINE = "lg_"  # begins the id of a line in a day's log; LOG and its key say that the key is one of such lines
+LOG = "log:"
 _TAIL = 64  # bytes before the place that was read to, by which the file is known to be the same
 
 
@@ -83,6 +86,16 @@ def _read(line: str) -> Stamp:
     return stamp
 
 
+def lines_of(db: sqlite3.Connection, source: str, sha256: str) -> int:
+    """How many lines of logs the ledger has with this source and text."""
+    (count,) = db.execute(
+        "SELECT count(DISTINCT id) FROM trusted WHERE substr(id, 1, 3) = 'lg_'"
+        " AND json_extract(stamp, '$.source') = ? AND json_extract(stamp, '$.sha256') = ?",
+        (source, sha256),
+    ).fetchone()
+    return int(count)
+
+
 def is_behind(db: sqlite3.Connection, ledger: TrustLedger) -> bool:
     """Whether the ledger has what the tables do not."""
     try:
@@ -123,8 +136,9 @@ def follow(db: sqlite3.Connection, ledger: TrustLedger, group: str) -> News:
 
 
 def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
-    """What a stamp says of its text wherever it lies. The value of a fact is too short to be known by itself alone."""
-    short = stamp.id.startswith(("fact:", "fp_"))
+    """What a stamp says of its text wherever it lies, as far as that is news. The value of a fact, or a line of a log,
+    is too short to be known by itself alone."""
+    short = stamp.id.startswith(("fact:", "fp_", LINE))
     marks = {*stamp.lines} if short else {stamp.sha256, *stamp.lines}
     if lifts(stamp):
         return {mark for mark in marks if db.execute("DELETE FROM marks WHERE mark = ?", (mark,)).rowcount}
@@ -139,13 +153,16 @@ def _marks(db: sqlite3.Connection, stamp: Stamp) -> set[str]:
         column, value, marks = "trust", stamp.trust, marks & {stamp.sha256, *stamp.lines[:1]}
     if column is None:
         return set()
-    change = "min(trust, excluded.trust)" if column == "trust" else "1"
-    for mark in marks:
-        db.execute(
-            f"INSERT INTO marks (mark, {column}) VALUES (?, ?) ON CONFLICT DO UPDATE SET {column} = {change}",
+    new = "excluded.trust < trust" if column == "trust" else f"{column} = 0"
+    return {
+        mark
+        for mark in marks
+        if db.execute(
+            f"INSERT INTO marks (mark, {column}) VALUES (?, ?)"
+            f" ON CONFLICT DO UPDATE SET {column} = excluded.{column} WHERE {new}",
             (mark, value),
-        )
-    return marks
+        ).rowcount
+    }
 
 
 def lifts(stamp: Stamp) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from clawd import faults
 from clawd.errors import NotFound, Refused, StorageError, UsageError
 from clawd.memory import admission, keyed, text
+from clawd.memory.bringing import Bringing
 from clawd.memory.forgetting import Plan, planned
 from clawd.memory.offer import Offer, offered
 from clawd.memory.pen import Changed, Pen
@@ -200,6 +201,15 @@ class GroupMemory(ReadMemory):
             self._pen.note(record, op, turn, known=known)
         else:
             self._pen.keep(record, op, turn, seen=seen, known=known)
+
+    @contextmanager
+    def bringing(self, voice: Voice) -> Iterator[Bringing]:
+        """To take in what was kept elsewhere, for a voice that vouches for it."""
+        with self._lock:
+            self._catalogue.freshen()
+            yield Bringing(
+                self.root, self._clock, self._pen, self._catalogue, voice, self.floor, self._marked, self._stamps
+            )
 
     def now(self) -> datetime:
         """By the clock that its records are written by."""

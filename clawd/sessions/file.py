@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from clawd.clock import moment_of, rfc3339
 from clawd.errors import Refused, StorageError
@@ -39,11 +39,12 @@ _BLOCK_START = re.compile(rb"^<!-- msg:(.*) -->", re.MULTILINE)
 
 class _Mark(NamedTuple):
     """What tells one of our blocks from all others. `note` sets apart what is appended to a turn later; the
-    moment, what an earlier ledger counted as the same turn."""
+    moment, what an earlier ledger counted as the same turn. What came from outside has no turn but a `key`."""
 
     turn: object
     n: object
     note: object
+    key: object
     at: float | None
 
 
@@ -54,17 +55,17 @@ class SessionFile:
         self.path = path
         self.session_id = session_id
 
-    def append(self, blocks: Sequence[Block], turn: int, redo: bool = False) -> None:
+    def append(self, blocks: Sequence[Block], turn: int | str | None, redo: bool = False) -> None:
         """Append all blocks of a turn in one durable write. With `redo` (after a crash), only those that are
-        missing.
+        missing. What is of no turn has a text of its own in its place.
 
         A block is known by META `turn`, `n` and, for what is added to a turn later (a failed delivery),
-        `note`, which the caller puts into `Block.meta`. Raises StorageError when the disk refuses: nothing of
-        it is left then; UnsafePath when the path is a link or no regular file; Refused when the file names
-        another session.
+        `note`, which the caller puts into `Block.meta`. Without a turn the caller marks all of them itself, by
+        `key` and `n`. Raises StorageError when the disk refuses: nothing of it is left then; UnsafePath when the
+        path is a link or no regular file; Refused when the file names another session.
         """
         ours = [
-            replace(block, meta=block.meta | {"turn": turn, "n": f"{n}/{len(blocks)}"})
+            block if turn is None else replace(block, meta=block.meta | {"turn": turn, "n": f"{n}/{len(blocks)}"})
             for n, block in enumerate(blocks, 1)
         ]
         try:
@@ -78,6 +79,36 @@ class SessionFile:
             raise StorageError(
                 f"the session file {self.path.name} could not be written: {error.strerror or error}",
                 hint="free some space or mend the file's rights; nothing was lost, it is recorded after that",
+            ) from error
+
+    def extend(self, choose: Callable[[BinaryIO, int], Sequence[Block]]) -> None:
+        """Append blocks that are of no turn, in one durable write: what `choose` gives, who is handed the file to read
+        and how many of its bytes are whole blocks, while nobody else can write to it.
+
+        A torn piece at the end that is the beginning of these blocks is completed. Raises as `append`."""
+        try:
+            with self._held() as descriptor:
+                size = self._check_header(descriptor)
+                whole = self._whole_bytes(descriptor, size)
+                with open(descriptor, "rb", closefd=False) as file:
+                    blocks = list(choose(file, whole))
+                if not blocks:
+                    if whole == size and os.pread(descriptor, 1, size - 1) != b"\n":
+                        self._put(descriptor, b"\n", size)  # all that was torn off
+                    return
+                if self._disguised and not parse(os.pread(descriptor, min(whole, _HEAD_OF_ANY), 0)).blocks:
+                    blocks = named(self.session_id, blocks)
+                data = b"".join(b"\n" + write_block(block) for block in blocks)
+                torn = os.pread(descriptor, size - whole, whole)
+                if torn and data.startswith(torn):
+                    self._put(descriptor, data[len(torn) :], size)
+                else:
+                    closing, size = self._close_tail(descriptor, size)
+                    self._put(descriptor, closing + data, size)
+        except OSError as error:
+            raise StorageError(
+                f"the session file {self.path.name} could not be written: {error.strerror or error}",
+                hint="free some space or mend the file's rights, and say it again: what is there is not doubled",
             ) from error
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> bool:
@@ -190,19 +221,25 @@ class SessionFile:
                 os.ftruncate(descriptor, size)
             raise
 
+    def _whole_bytes(self, descriptor: int, size: int) -> int:
+        """Where a torn block at the end of the file begins; its size when there is none."""
+        if size == len(header(self.session_id)) or os.pread(descriptor, 5, max(size - 5, 0)) == b"\n---\n":
+            return size
+        start, tail = size, b""
+        while start > 0 and not _last_rule(tail):
+            start = max(0, start - max(len(tail), _HEAD))
+            tail = os.pread(descriptor, size - start, start)
+        rule = _last_rule(tail)
+        return start + rule if rule else min(size, self._header_end(descriptor))
+
     def _close_tail(self, descriptor: int, size: int) -> tuple[bytes, int]:
         """What must precede the next block so that it stands alone, and the size after mending."""
         if size == len(header(self.session_id)) or os.pread(descriptor, 5, max(size - 5, 0)) == b"\n---\n":
             return b"", size
-        start, tail = size, b""
-        while start > 0 and not (rule := _last_rule(tail)):
-            start = max(0, start - max(len(tail), _HEAD))
-            tail = os.pread(descriptor, size - start, start)
-        rule = _last_rule(tail)
-        end = start + rule if rule else min(size, self._header_end(descriptor))
-        loose = tail[end - start :]
+        end = self._whole_bytes(descriptor, size)
+        loose = os.pread(descriptor, size - end, end)
         if not loose.strip():
-            return (b"" if tail.endswith(b"\n") else b"\n"), size
+            return (b"" if os.pread(descriptor, 1, size - 1) == b"\n" else b"\n"), size
         try:
             loose.decode()
         except UnicodeDecodeError:
@@ -276,7 +313,8 @@ def _mark(block: Block) -> _Mark:
 
 def _mark_of(meta: dict[str, Any], at: str | None) -> _Mark:
     moment = moment_of(at) if at else None
-    return _Mark(meta.get("turn"), meta.get("n"), meta.get("note"), moment.timestamp() if moment else None)
+    of = meta.get
+    return _Mark(of("turn"), of("n"), of("note"), of("key"), moment.timestamp() if moment else None)
 
 
 def _find(data: bytes, marks: dict[_Mark, int]) -> dict[int, tuple[int, int]]:
@@ -295,7 +333,7 @@ def _find(data: bytes, marks: dict[_Mark, int]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _has_turn(data: bytes, turn: int) -> bool:
+def _has_turn(data: bytes, turn: object) -> bool:
     """Whether the turn itself is in `data`: what is added to it later lies behind it."""
     for match in _BLOCK_START.finditer(data):
         try:

@@ -3,6 +3,7 @@ themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from clawd.errors import UnsafePath
@@ -13,14 +14,15 @@ from clawd.sessions.format import parse
 _HEADS = (8192, 1 << 20, 1 << 26)  # bytes; the last ones hold any first block, where that names the session
 
 
-def rebuild(sessions_dir: Path) -> dict[str, str]:
-    """id → stem, from the headers of every session file. Files without a header, and links, are left out.
+def rebuild(sessions_dir: Path, without: Collection[str] = ()) -> dict[str, str]:
+    """id → stem, from the headers of every session file but those of these stems. Files without a header, and links,
+    are left out.
 
     Where two files claim one id (a copy made by hand), the one with the id's own name has it.
     """
     claims: dict[str, list[str]] = {}
     for path in sorted(sessions_dir.glob("*.md")):
-        if (id := session_of(path)) is not None:
+        if path.stem not in without and (id := session_of(path)) is not None:
             claims.setdefault(id, []).append(path.stem)
     return {id: next((own for own in session_stems(id) if own in stems), stems[0]) for id, stems in claims.items()}
 

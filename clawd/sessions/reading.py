@@ -13,6 +13,7 @@ from clawd.errors import UnsafePath
 from clawd.files import open_beneath
 from clawd.model import Block
 from clawd.sessions.format import MARKER_LINE, parse
+from clawd.trust import TRUST, Origin
 
 NO_RESULT = "Error: this call was interrupted, and no result of it is known."
 
@@ -54,6 +55,25 @@ def read_from(path: Path, start: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         file.seek(max(0, start - 1))
         return file.read()
+
+
+def trust(path: Path) -> float:
+    """The lowest trust of what a file says is in it from outside, 1.0 where it says nothing of the kind. It is read
+    line by line. Raises OSError, UnsafePath."""
+    lowest = 1.0
+    with os.fdopen(open_beneath(path.parent, path.name), "rb") as file:
+        for line in file:
+            if (match := MARKER_LINE.match(line)) is None:
+                continue
+            for block in parse(match[0] + b"\n", whole=False).blocks:
+                origin = Origin.EXTERNAL if is_external(block) else Origin.HAND if "source" in block.meta else None
+                lowest = min(lowest, TRUST[origin] if origin else 1.0)
+    return lowest
+
+
+def is_external(block: Block) -> bool:
+    """Whether another program put it into the session: then its role says only what it was there."""
+    return block.meta.get("from") == Origin.EXTERNAL
 
 
 def count(path: Path) -> int:

@@ -31,8 +31,13 @@ NAME, DESCRIPTION, COMPATIBILITY = 64, 1024, 500  # characters, by the format
 _LICENSE = 500
 _TRIGGERS, _TRIGGER = 32, 100
 _TOOLS, _TOOL = 100, 200
-_KNOWN = frozenset({"name", "description", "license", "allowed-tools", "metadata", "compatibility", "triggers"})
+_FITNESS = ("fitness", "fitness_score")  # ours, and mmkr's
+_KNOWN = frozenset(
+    {"name", "description", "license", "allowed-tools", "metadata", "compatibility", "triggers", *_FITNESS}
+)
 _TOLD = 5
+MOST_FIT = 1_000_000.0
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
 # Names that are devices on some systems, and ours.
 _RESERVED = frozenset(
     {"con", "prn", "aux", "nul", "proposed", *(f"{name}{n}" for name in ("com", "lpt") for n in range(1, 10))}
@@ -43,7 +48,9 @@ _ONE_TOOL = re.compile(r"[^\s,()]+(?:\([^()]*\))?")
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """`allowed_tools` is None where the skill says nothing of tools. `triggers` are words, with `*` for any others."""
+    """`allowed_tools` is None where the skill says nothing of tools. `triggers` are words, with `*` for any others.
+    `fitness` is how well whoever made it says that it has done, None where nobody says so: it only orders what is equal
+    otherwise."""
 
     name: str
     description: str
@@ -57,6 +64,7 @@ class Skill:
     shared: bool
     warnings: tuple[str, ...]
     errors: tuple[str, ...]
+    fitness: float | None = None
 
 
 @dataclass
@@ -109,6 +117,7 @@ def load(folder: Path, *, shared: bool) -> Skill:
     if unknown := sorted(unhidden(key) for key in fields if key not in _KNOWN):
         found.warnings.append(f"the format does not know {_few(unknown)}: nothing comes of it")
     metadata = _metadata(fields.get("metadata", {}), found)
+    fitness = _fitness([each[name] for each in (metadata, fields) for name in _FITNESS if name in each], found)
     return Skill(
         name=name,
         description=description,
@@ -122,6 +131,7 @@ def load(folder: Path, *, shared: bool) -> Skill:
         shared=shared,
         warnings=tuple(found.warnings),
         errors=tuple(found.errors),
+        fitness=fitness,
     )
 
 
@@ -208,6 +218,20 @@ def _metadata(value: Any, found: _Found) -> dict[str, str]:
         unhidden(key): unhidden(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False))
         for key, each in value.items()
     }
+
+
+def _fitness(values: Sequence[Any], found: _Found) -> float | None:
+    """Of the first that says something."""
+    value = next(filter(None, values), "")
+    said = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if not said:
+        return None
+    if not _NUMBER.fullmatch(said):
+        found.warnings.append(f"fitness is {said[:32]!a}, and no number from 0 on: it is left out")
+        return None
+    if (number := float(said)) > MOST_FIT:
+        found.warnings.append(f"fitness is {said[:32]}: {MOST_FIT:,.0f} is taken, which is the most")
+    return min(number, MOST_FIT)
 
 
 def _triggers(value: Any, found: _Found) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from clawd.ledger import deliveries, remembering
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address, binding_of
 from clawd.memory.provenance import TrustLedger
+from clawd.trust import Origin
 from clawd.turns.memory import Memories
 
 log = logging.getLogger(__name__)
@@ -27,12 +28,20 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 MANY = 10
 
 
-def when(now: datetime, told: datetime | None, known: Collection[str], waiting: Collection[str]) -> datetime | None:
-    """When the owner is to be told of what waits, if they were told of `known` before; None: of nothing that is new."""
+def when(
+    now: datetime,
+    told: datetime | None,
+    known: Collection[str],
+    waiting: Collection[str],
+    outside: Collection[str] = (),
+) -> datetime | None:
+    """When the owner is to be told of what waits, if they were told of `known` before; None: of nothing that is new.
+    `outside` of these are from other programs, which have nobody told sooner, however much they write."""
     new = [each for each in waiting if each not in known]
     if not new:
         return None
-    return now if told is None else max(now, told + (HOUR if len(new) > MANY else DAY))
+    many = sum(each not in outside for each in new) > MANY
+    return now if told is None else max(now, told + (HOUR if many else DAY))
 
 
 class Digest:
@@ -86,20 +95,21 @@ class Digest:
         if self._busy(group):
             return self._again(group, self._after_s)
         try:
-            ids = [each.id for each in await self._memories.do(group, lambda memory: memory.pending())]
+            waiting = await self._memories.do(group, lambda memory: memory.pending())
         except (ClawdError, OSError) as error:
             log.warning("what waits in the memory of %s cannot be read (%s)", group, type(error).__name__)
             return None
-        now = self._clock.now()
+        now, ids = self._clock.now(), [each.id for each in waiting]
+        outside = {each.id for each in waiting if each.origin is Origin.EXTERNAL}
 
         def tell(tx: Transaction) -> tuple[datetime | None, Address | None]:
-            due = when(now, *remembering.told(tx, group), ids)
+            due = when(now, *remembering.told(tx, group), ids, outside)
             if due is None or due > now:
                 return due, None
             _, at = self._where(tx)
             deliveries.enqueue(
-                tx, at, session=binding_of(at), kind="notice", text=said(group, len(ids)), now=rfc3339(now),
-                limits=self._limits(at.channel),
+                tx, at, session=binding_of(at), kind="notice", text=said(group, len(ids), len(outside)),
+                now=rfc3339(now), limits=self._limits(at.channel),
             )  # fmt: skip
             remembering.tell(tx, group, ids, now)
             return due, at
@@ -124,9 +134,11 @@ def proposed(trust: Path) -> set[str]:
     return {group for group, _ in waiting}
 
 
-def said(group: str, count: int) -> str:
-    """The message."""
+def said(group: str, count: int, outside: int = 0) -> str:
+    """The message. `outside` of them are from other programs."""
     whose = "" if group == "main" else f" in the group {group}"
     command = "clawd memory pending" if group == "main" else f"clawd memory pending --group {group}"
     what = "1 memory waits" if count == 1 else f"{count} memories wait"
-    return f"{what} for your word{whose}: /memory shows what it is, or `{command}`."
+    some = "" if outside == count else f"{outside} of them "
+    theirs = f" ({some}from other programs)" if outside else ""
+    return f"{what} for your word{whose}{theirs}: /memory shows what it is, or `{command}`."

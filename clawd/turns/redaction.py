@@ -1,5 +1,6 @@
 """What memory forgot leaves the conversations that it was said in: the group's session files and the ledger's rows have
-`[forgotten]` in its place, and what memory's tools gave before is not shown to a model again.
+`[forgotten]` in its place, and what memory's tools gave before is not shown to a model again. What was brought in from
+elsewhere and lies in `import/` has it neither.
 
 Not touched: what an agent wrote in `work/` itself, and the ledger's backups in `state/backups`.
 """
@@ -7,8 +8,9 @@ Not touched: what an agent wrote in `work/` itself, and the ledger's backups in 
 from __future__ import annotations
 
 import logging
+import stat
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -19,9 +21,12 @@ from anyio import to_thread
 
 from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
+from clawd.errors import UnsafePath
+from clawd.files import read_beneath, walk_beneath, write_atomic
 from clawd.ledger import recalled, redact
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.redact import PLACES
+from clawd.memory import keyed
 from clawd.memory.forgotten import Forgotten
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import MARKER_LINE, parse, write_block
@@ -29,6 +34,7 @@ from clawd.sessions.format import MARKER_LINE, parse, write_block
 log = logging.getLogger(__name__)
 
 _ELSEWHERE = "backups of the ledger (state/backups), and what an agent wrote in work/ itself, are as they were"
+_ACCOUNTS = ("import.json", "REPORT.md")
 _TRIES = 20  # while somebody reads the ledger, its journal cannot be cut
 
 
@@ -117,7 +123,8 @@ class Redaction:
             stem = path.name.partition(".md")[0]
             async with self._alone(known.get(stem, stem)):
                 changed += await to_thread.run_sync(_rewritten, path, forgotten)
-        return changed
+        arrivals = self._home.group(group).arrivals
+        return changed + await to_thread.run_sync(_brought_in, arrivals, forgotten)
 
     async def _cut_journal(self) -> bool:
         for _ in range(_TRIES):
@@ -130,6 +137,24 @@ class Redaction:
 def _conversations(directory: Path) -> list[Path]:
     """Every session file, and what was torn out of one; nothing that a link leads to."""
     return [path for path in sorted(directory.glob("*.md*")) if path.is_file() and not path.is_symlink()]
+
+
+def _brought_in(arrivals: Path, forgotten: Forgotten) -> int:
+    """Of all files that were brought in, whatever they are; the account of them has no text of theirs. No link is
+    followed."""
+    changed = 0
+    for source in [] if arrivals.is_symlink() or not arrivals.is_dir() else sorted(arrivals.iterdir()):
+        if source.is_symlink() or not source.is_dir():
+            continue
+        with keyed.alone(source):
+            for path, status in list(walk_beneath(source)):
+                clean = without if path.startswith("sessions/") else _plain
+                with suppress(FileNotFoundError, UnsafePath):
+                    data = read_beneath(source, path, status.st_size)
+                    if path not in _ACCOUNTS and (new := clean(data, forgotten)) != data:
+                        write_atomic(source / path, new, stat.S_IMODE(status.st_mode))
+                        changed += 1
+    return changed
 
 
 def _rewritten(path: Path, forgotten: Forgotten) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from skills_ref.validator import validate
 
+from clawd.bridges.mmkr import capability_to_skill_metadata
 from clawd.commands import skills
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home
@@ -16,6 +17,7 @@ from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ledger import approvals
 from clawd.ledger.db import Ledger
 from clawd.ledger.deliveries import Address
+from clawd.skills.catalogue import Catalogue
 from tests.skills.folders import skill
 
 NOW = datetime(2026, 12, 1, 9, tzinfo=UTC)
@@ -68,6 +70,31 @@ def test_the_list_hides_nothing(home: Home) -> None:
     assert skills.listed(home)[0]["warnings"] == ["the format does not know version: nothing comes of it"]
     with pytest.raises(NotFound):
         skills.listed(home, "nobody")
+
+
+def test_fitness_is_shown_and_outranks_nothing(home: Home) -> None:
+    def fit(name: str, score: float) -> str:
+        return f"name: {name}\ndescription: Sums up.\nmetadata:\n  fitness: {score}\n"
+
+    bridged = capability_to_skill_metadata("cap_github_maintenance", 3.784).write(home.skills)
+    skill(home.skills, "digest", fit("digest", 9))
+    skill(home.group("main").skills, "digest", fit("digest", 1))
+    skill(home.group("main").skills, "plain")
+    proposed(home, "main", "new-one")
+    rows = [(each["name"], each["scope"], each["proposed"], each["fitness"]) for each in skills.listed(home)]
+    assert rows == [
+        ("digest", "shared", False, 9.0),
+        (bridged.name, "shared", False, 3.784),
+        ("digest", "group", False, 1.0),
+        ("plain", "group", False, None),
+        ("new-one", "group", True, None),
+    ]
+    assert skills.shown(home, bridged.name, None)["fitness"] == 3.784
+    # The group's own is used, however fit the shared one is; what is proposed is not, however fit it says it is.
+    skill(home.group("main").skills / ".proposed", "fit", fit("fit", 1000))
+    used = {each.name: (each.fitness, each.shared) for each in Catalogue(home).of("main")}
+    assert used == {"digest": (1.0, False), bridged.name: (3.784, True), "plain": (None, False)}
+    assert skills.listed(home)[-2]["name"] == "fit" and skills.listed(home)[-2]["fitness"] == 1000.0
 
 
 def test_what_is_shown_is_the_one_that_counts(home: Home) -> None:

@@ -200,9 +200,9 @@ def test_every_table_of_the_contract_is_read(home: Home) -> None:
         ("anthropic", None),
         ("github", "owner"),
     ]
-    assert "[distil]" in not_built(config) and {"external", "learn"} <= {*not_built(group)}
+    assert "[distil]" in not_built(config) and {"learn"} <= {*not_built(group)}
     built = {"bindings", "grants", "mounts", "followups", "timezone", "share_profile", "answer", "listen", "sessions"}
-    built |= {"sandbox", "model", "limits", "memory", "budget", "trigger", "watch", "webhook", "heartbeat"}
+    built |= {"sandbox", "model", "limits", "memory", "budget", "trigger", "watch", "webhook", "heartbeat", "external"}
     assert {name.strip("[]") for name in not_built(group)} == {*GroupConfig.model_fields} - built
     assert not {"[services]", "[grants]", "[mounts]"} & {*not_built(config), *not_built(group)}
     limits = merged(config, group).limits

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from clawd.bridges.mmkr import capability_to_skill_metadata
 from clawd.context.skills import MOST, Listed, fits, is_above, listed, noted, part
 from clawd.model import Authority
 from clawd.skills.shelf import Version
@@ -64,6 +65,69 @@ def test_each_is_one_line_of_json_in_the_order_of_names(version: Version) -> Non
     assert "</" not in one.text and "\u202e" not in one.text
     assert part(replace(skills, told=skills.told[::-1])) == part(skills)
     assert part(Listed()) == ([], [])
+
+
+def names(skills: Listed) -> list[str]:
+    [one], _ = part(skills)
+    return [json.loads(line)["name"] for line in one.text.split("\n")[1:]]
+
+
+def said(text: str, skills: Listed) -> str:
+    wake: dict[str, Any] = {"parts": [{"kind": "typed", "origin": "owner", "text": text}]}
+    return str(noted(wake, skills)["parts"][-1]["text"])
+
+
+def test_the_fittest_comes_first_and_the_rest_by_name(version: Version) -> None:
+    fit = {"a": None, "b": 0.0, "c": 1.5, "d": 3.0, "e": 1.5}
+    skills = Listed(tuple(named(version, name, fitness=fitness) for name, fitness in fit.items()))
+    assert names(skills) == ["d", "c", "e", "a", "b"]
+    assert part(replace(skills, told=skills.told[::-1])) == part(skills)  # the same bytes, for a provider's cache
+    none = Listed(tuple(named(version, name) for name in "cab"))
+    assert names(none) == ["a", "b", "c"]
+
+
+def test_what_an_agent_says_of_its_skill_moves_it_nowhere(version: Version) -> None:
+    by_agent = replace(named(version, "z", fitness=9.0, triggers=("bread",)), acts=TAINTED)
+    own = named(version, "b", fitness=1.0, triggers=("bread",))
+    other = named(version, "a", triggers=("bread",))
+    for turn in (OWNER, TAINTED):
+        assert names(listed([by_agent, own, other], turn, ())) == ["b", "a", "z"]
+    assert said("bread", listed([by_agent, own, other], TAINTED, ())) == (
+        'The skills "b" and "a" and "z" may fit this.'
+    )
+    assert said("bread", listed([by_agent, own, other], OWNER, ())) == 'The skills "b" and "a" may fit this.'
+
+
+def test_of_those_that_fit_the_fittest_is_named_first(version: Version) -> None:
+    skills = Listed(
+        tuple(
+            named(version, name, fitness=fitness, triggers=(trigger,))
+            for name, fitness, trigger in [
+                ("a", None, "bread"),
+                ("b", 1.0, "bread"),
+                ("c", 2.0, "bre*"),
+                ("d", 9.0, "*"),
+                ("e", 99.0, "cake"),
+            ]
+        )
+    )
+    # "e" is the fittest, and no match
+    assert said("Bake a bread", skills) == 'The skills "c" and "b" and "a" may fit this.'
+    assert said("Bake a cake", skills) == 'The skills "e" and "d" may fit this.'
+    assert said("Bake", skills) == 'The skill "d" fits this; read it first.'
+
+
+def test_a_trigger_word_of_a_bridged_skill_selects_it(tmp_path: Path, version: Version) -> None:
+    made = capability_to_skill_metadata("cap_github_maintenance", fitness_score=3.784)
+    bridged = replace(version, skill=load(made.write(tmp_path), shared=True))
+    other = named(version, "aa", triggers=("github maintenance",))
+    for trigger in made.triggers:
+        assert said(f"Now do some {trigger.upper()}, please", Listed((bridged,))) == (
+            'The skill "mmkr-cap-github-maintenance" fits this; read it first.'
+        )
+    assert said("github maintenance", Listed((other, bridged))) == (
+        'The skills "mmkr-cap-github-maintenance" and "aa" may fit this.'
+    )
 
 
 def test_many_are_named_only(version: Version) -> None:

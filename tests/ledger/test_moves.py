@@ -9,6 +9,7 @@ from clawd.ledger import moves
 
 ENDS = {
     "firing": {"ran", "late", "skipped", "failed", "missed"},
+    "injected": {"recorded"},
     "inbound": {"recorded", "withdrawn", "stale", "stopped"},
     "wake": {"closed", "dropped"},
     "turn": {"answered", "stopped", "failed", "joined", "withdrawn"},

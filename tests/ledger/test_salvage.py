@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 
 from clawd.channel import ChannelLimits
 from clawd.clock import moment_of
-from clawd.ledger import deliveries, ends, groups, jobs, questions, turns
+from clawd.ledger import deliveries, ends, groups, injected, jobs, questions, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.salvage import FoundGroup, FoundSession, Salvaged, salvage
 from clawd.model import Authority, Final, Lease
@@ -206,6 +209,28 @@ def test_a_group_that_only_its_folder_shows_keeps_its_uid_and_is_not_trusted(dam
     known = rows(ledger, "SELECT name, number, authority FROM grp ORDER BY number")
     assert [(row["name"], row["number"]) for row in known] == [("main", 1), ("side", 7), ("a", 8)]
     assert {row["authority"] for row in known} == {"none"}
+    ledger.close()
+
+
+def test_what_was_put_into_sessions_is_still_written_and_trusted_no_more(damaged: Path) -> None:
+    ledger = Ledger.open(damaged)
+    for session, piece in (("mmkr:a", "written"), ("mmkr:b", "waits")):
+        blocks = [{"role": "user", "content": piece, "at": NOW}]
+        ledger.tx(lambda tx, s=session, b=blocks: injected.accept(tx, s, "side", b, "k", NOW))  # type: ignore[misc]
+    ledger.tx(lambda tx: injected.recorded(tx, [1]))
+    ledger.tx(lambda tx: tx.execute("PRAGMA defer_foreign_keys = ON"))
+    ledger.close()
+    with closing(sqlite3.connect(damaged)) as connection:  # the rows of both sessions are lost
+        connection.execute("DELETE FROM session WHERE grp = 'side'")
+        connection.commit()
+    named = [FINISHED, FoundSession("mmkr:a", "side", "mmkr_a", frozenset(), 0.2), replace(FINISHED, id="x", stem="x")]
+    salvage(damaged, damaged.with_name("new.db"), FOLDERS, named, NOW)
+    ledger = Ledger.open(damaged.with_name("new.db"))
+    assert ledger.tx(injected.sessions) == ["mmkr:b"]
+    taints = {row["id"]: row["taint"] for row in rows(ledger, "SELECT id, taint FROM session")}
+    assert (taints["mmkr:a"], taints["mmkr:b"], taints["x"]) == (0.2, 0.2, 1.0)
+    due = ledger.tx(lambda tx: injected.unwritten(tx, "mmkr:b"))
+    assert due is not None and due.blocks[0]["content"] == "waits"
     ledger.close()
 
 

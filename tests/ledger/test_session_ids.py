@@ -103,11 +103,11 @@ def test_a_later_segment_is_known_again_and_nothing_else_is_taken_for_one(
     tmp_path: Path, base: str, bases: dict[str, str]
 ) -> None:
     found = [
-        FoundSession("mmkr:v1.2", "main", "mmkr_v1_2", frozenset(), base),
+        FoundSession("mmkr:v1.2", "main", "mmkr_v1_2", frozenset(), base=base),
         FoundSession("mmkr:v1", "main", "mmkr_v1", frozenset()),
-        FoundSession("mmkr:v1.02", "main", "mmkr_v1_02", frozenset(), base),
-        FoundSession("mmkr:v1.٢", "main", "mmkr_v1_٢", frozenset(), base),
-        FoundSession("mmkr:v1.2.2", "side", "mmkr_v1_2_2", frozenset(), "mmkr:v1.2"),  # another group's
+        FoundSession("mmkr:v1.02", "main", "mmkr_v1_02", frozenset(), base=base),
+        FoundSession("mmkr:v1.٢", "main", "mmkr_v1_٢", frozenset(), base=base),
+        FoundSession("mmkr:v1.2.2", "side", "mmkr_v1_2_2", frozenset(), base="mmkr:v1.2"),  # another group's
     ]
     (tmp_path / "damaged.db").write_bytes(b"")
     salvage(tmp_path / "damaged.db", tmp_path / "new.db", [FoundGroup("main", 1), FoundGroup("side", 2)], found, NOW)

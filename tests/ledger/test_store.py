@@ -7,7 +7,7 @@ import pytest
 
 from clawd.channel import ChannelLimits
 from clawd.config.home import Home
-from clawd.ledger import approvals, deliveries, ends, firings, turns
+from clawd.ledger import approvals, deliveries, ends, firings, injected, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.store import LedgerStore
@@ -76,6 +76,20 @@ def test_what_is_erased_is_gone_and_only_that(home: Home, scope: Scope) -> None:
     for word in ("question of", "step of", "answer of", "letter of", "choice of", *of_group):
         assert f"{word} other" not in left and f"{word} main" in left
     assert [path.name for path in home.blobs.iterdir()] == ["blob-main"]
+
+
+@pytest.mark.parametrize("scope", [Scope("group", "other"), Scope("channel", "mmkr")])
+def test_what_waits_to_be_written_into_a_session_is_erased_too(home: Home, scope: Scope) -> None:
+    ledger = Ledger.open(home.ledger_file)
+    for group, session in (("other", "mmkr:b"), ("main", "web:mmkr:")):
+        piece = [{"role": "user", "content": f"tick of {group}", "at": NOW}]
+        ledger.tx(lambda tx, g=group, s=session, p=piece: injected.accept(tx, s, g, p, "k", NOW))  # type: ignore[misc]
+    ledger.close()
+    store = LedgerStore(home.ledger_file, home.blobs)
+    assert "ledger.db: injected 1" in store.locate(scope) and "ledger.db: injected 2" not in store.locate(scope)
+    store.erase(scope)
+    assert "ledger.db: injected 1" not in store.locate(scope)
+    assert "tick of other" not in content(home) and "tick of main" in content(home)
 
 
 def test_a_channel_is_all_that_came_by_it(home: Home) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -87,6 +88,26 @@ def test_torn_at_every_byte_and_done_again(tmp_path: Path, session: str, before:
         assert load(torn.path).id == session
         # Cut in the blank line before a block there may be one more; cut in the last newline, one less.
         assert re.sub(rb"\n+<", b"\n<", once).rstrip() == re.sub(rb"\n+<", b"\n<", data).rstrip(), cut
+
+
+def test_what_marks_itself_is_done_again_the_same_way(tmp_path: Path) -> None:
+    """Without a turn: pieces from outside, of which more may be written the second time than the first."""
+
+    def piece(key: str) -> list[Block]:
+        metas = [{"from": "external", "key": key, "n": f"{n}/{len(TURN)}"} for n in range(1, len(TURN) + 1)]
+        return [replace(block, meta=meta) for block, meta in zip(TURN, metas, strict=True)]
+
+    whole, torn = (SessionFile(tmp_path / name, "s") for name in ("whole.md", "torn.md"))
+    whole.append(OLD, 1)
+    start = whole.path.stat().st_size
+    whole.append(piece("a") + piece("b"), None)
+    data = whole.path.read_bytes()
+    for cut in range(start, len(data) + 1, 3):
+        torn.path.write_bytes(data[:cut])
+        for _ in range(2):
+            torn.append(piece("a") + piece("b") + piece("c"), None, redo=True)
+        assert contents(torn.path) == texts_of(OLD + 3 * TURN), cut
+    assert [block.meta["key"] for block in load(torn.path).blocks[2::4]] == ["a", "b", "c"]
 
 
 def test_torn_at_every_byte_with_a_strangers_append_behind(tmp_path: Path) -> None:

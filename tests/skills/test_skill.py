@@ -108,6 +108,40 @@ def test_instructions_that_nobody_sees_are_not_told(tmp_path: Path) -> None:
     assert found.body == "Be kind. fin 👩\u200d💻 می\u200cروم" and "characters that nobody sees" in found.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("said", "fitness", "warning"),
+    [
+        ("fitness: 3.784", 3.784, None),
+        ('fitness: "3.784"', 3.784, None),
+        ("fitness: 0", 0.0, None),
+        ("fitness: 2e-3", 0.002, None),
+        ("fitness_score: 2.5", 2.5, None),
+        ("author: mmkr\nfitness_score: 2.5", 2.5, None),
+        ("fitness: 1\nfitness: 2.5", 1.0, None),
+        ("author: mmkr\nfitness: [2]", None, "no number"),
+        ("fitness: 1\n  fitness_score: 9", 1.0, None),
+        ("fitness:", None, None),
+        ("author: Ada", None, None),
+        ("fitness: 99999999999", 1e6, "1,000,000 is taken"),
+        ("fitness: 9e99", 1e6, "1,000,000 is taken"),
+        ("fitness: -1", None, "no number from 0 on"),
+        ("fitness: .nan", None, "no number"),
+        ("fitness: nan", None, "no number"),
+        ("fitness: inf", None, "no number"),
+        ("fitness: 1e999", None, "no number"),
+        ("fitness: 1_0", None, "no number"),
+        ("fitness: ٣", None, "no number"),
+        ("fitness: very", None, "no number"),
+        (f"fitness: {'9' * 5000}", None, "no number"),
+        ("fitness: [3]", None, "no number"),
+    ],
+)
+def test_fitness_is_a_number_or_nothing(tmp_path: Path, said: str, fitness: float | None, warning: str | None) -> None:
+    found = load(skill(tmp_path, "a", f"{SAID}metadata:\n  {said}\n"), shared=True)
+    assert found.errors == () and found.fitness == fitness
+    assert bool(found.warnings) == (warning is not None) and (warning or "") in " ".join(found.warnings)
+
+
 def _links(folder: Path) -> None:
     (folder / "link.md").symlink_to("/etc/passwd")
     (folder / "up").symlink_to(folder.parent)

@@ -24,7 +24,7 @@ MESSAGE = (
 DELIVERY = "id, turn|null, channel, chat, n, kind, state, platform_id|null, attempts, error|null"
 GROUP = "group, folder, sessions, bindings[], engine, backend, authority, taint"
 APPROVAL = "id, kind, state, person, channel, chat, made, expires, decided|null, result|null, what, group|null"
-SKILL = "name, scope, group|null, description, shadows, proposed, warnings[], errors[], path"
+SKILL = "name, scope, group|null, description, fitness|null, shadows, proposed, warnings[], errors[], path"
 SCHEDULE = "id, group, expr, tz, next|null, last|null, enabled, proposed, error|null"
 MEMORY = (
     "id, kind, status, trust, origin, source, event_time, created, updated, taint, private, key|null, tags[],"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clawd.bridges.mmkr import capability_to_skill_metadata
 from clawd.resources import shipped
 from tests.skills.making import skill
 from tests.skills.test_shipped import Page
@@ -69,6 +70,25 @@ def test_a_broken_one_is_told_once_and_disturbs_no_other(home: Home) -> None:
         "description": "The group's own. </skills>",
     }
     assert "</skills>" not in part["text"]
+
+
+def test_a_trigger_word_selects_what_was_bridged(home: Home) -> None:
+    folder = capability_to_skill_metadata("cap_github_maintenance", 3.784, tools=["scan_all"]).write(home.layout.skills)
+    skill(home.layout.skills, "aaa", "First by name.")
+    home.start()
+
+    assert "scan_all" in said(home, f"skill {folder.name}")
+
+    def told(wake: str) -> dict[str, str]:
+        return {part["name"]: part["text"] for part in home.json("context", "show", "--wake", wake)["parts"]}
+
+    first, second = told("Some GitHub maintenance, please"), told("Good night")
+    assert folder.name in first["wake"] and "fits this; read it first." in first["wake"]
+    assert "fits this" not in second["wake"] and first["skills"] == second["skills"]
+    assert [json.loads(line)["name"] for line in first["skills"].splitlines()[1:]] == [folder.name, "aaa"]
+    rows = {row["name"]: row["fitness"] for row in home.json("skills", "list")}
+    assert rows == {folder.name: 3.784, "aaa": None}
+    assert home.cli("skills", "check", str(folder)).returncode == 0
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from clawd.config.schema import MemoryTable
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
 from clawd.ledger.deliveries import TERMINAL
+from clawd.memory.outside import Outside, noted
 from clawd.memory.protocol import Voice
 from clawd.trust import Origin, Role
-from clawd.turns.digest import DAY, HOUR, MANY, Digest, when
+from clawd.turns.digest import DAY, HOUR, MANY, Digest, said, when
 from clawd.turns.memory import Memories
 from tests.ledger.conftest import NOW
 
@@ -42,6 +43,19 @@ def test_when_the_owner_is_told(
     told: datetime | None, known: list[str], waiting: list[str], due: datetime | None
 ) -> None:
     assert when(AT, told, known, waiting) == due and MANY == 10
+
+
+def test_other_programs_have_nobody_told_sooner_and_the_message_says_how_many() -> None:
+    many = [f"fp_{number}" for number in range(1000)]
+    told = AT - timedelta(hours=1)
+    assert when(AT, None, [], many, many) == AT
+    assert when(AT, told, [], many, many) == when(AT, told, [], ["a", *many], many) == told + DAY
+    assert when(AT, told, [], [*"bcdefghijkl", *many], many) == AT
+    assert when(AT, told, many, many, many) is None
+    end = ": /memory shows what it is, or `clawd memory pending`."
+    assert said("main", 1000, 1000) == f"1000 memories wait for your word (from other programs){end}"
+    assert said("main", 3, 1) == f"3 memories wait for your word (1 of them from other programs){end}"
+    assert said("main", 3) == f"3 memories wait for your word{end}"
 
 
 @pytest.mark.anyio
@@ -75,8 +89,8 @@ async def test_one_message_after_the_turn_and_none_again_after_a_restart(tmp_pat
             await anyio.sleep(0.01)
 
     memories, digest = life()
-    for said in ("The code is 1234.", "The car is red."):
-        memories.of("main").put(said, "entity", {}, AGENT)
+    for text in ("The code is 1234.", "The car is red."):
+        memories.of("main").put(text, "entity", {}, AGENT)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(digest.run)  # a daemon before this one could not tell it
         await until(lambda: looked.count("main") > 2)
@@ -113,5 +127,17 @@ async def test_one_message_after_the_turn_and_none_again_after_a_restart(tmp_pat
         await until(lambda: len(told()) == 4)
         tasks.cancel_scope.cancel()
     assert told()[-1].startswith("3 memories wait for your word:")
+    notes = [{"text": f"Line {number}."} for number in range(100)]
+    notes += [{"text": f"v{number}", "fact": f"mmkr_a_{number}"} for number in range(20)]
+    for some in (notes[:100], notes[100:]):
+        made = [noted("mmkr:a", each, AT) for each in some]
+        await memories.do("main", lambda memory, made=made: Outside(memory, "mmkr:a").keep(made))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(digest.run)
+        clock.advance(DAY.total_seconds() + 1)
+        digest.waits("main")
+        await until(lambda: len(told()) == 5)
+        tasks.cancel_scope.cancel()
+    assert told()[-1].startswith("23 memories wait for your word (20 of them from other programs):")
     await memories.close()
     ledger.close()

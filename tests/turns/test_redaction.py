@@ -13,13 +13,14 @@ from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home
-from clawd.ledger import ends, questions, turns
+from clawd.ledger import ends, injected, questions, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.memory.forgotten import HIDDEN, Forgotten
 from clawd.model import Block, Final, Lease
 from clawd.sessions import reading
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import write_file
+from clawd.turns.injecting import Injector
 from clawd.turns.redaction import Redaction, without
 from tests.ledger.conftest import NOW, Desk
 
@@ -135,6 +136,30 @@ async def test_no_byte_is_left_of_it_and_other_groups_keep_theirs(home: Home) ->
 
 
 @pytest.mark.anyio
+async def test_what_is_to_be_written_from_outside_goes_too(home: Home) -> None:
+    ledger = Ledger.open(home.ledger_file)
+    desk = Desk(ledger)
+    desk.run("run-main")
+    call = {"id": "assistant-4711", "name": "look", "arguments": json.dumps({"at": SECRET})}
+    piece = [
+        {"role": "user", "content": f"tick: {SECRET}", "at": NOW},
+        {"role": "assistant", "content": "", "at": NOW, "tool_calls": [call]},
+    ]
+    ledger.tx(lambda tx: injected.accept(tx, "mmkr:a", "main", piece, "garden gate", NOW))
+    redaction, injector = Redaction(home, ledger, SystemClock()), Injector(home, ledger, SystemClock())
+    await redaction.redact("main", [SECRET, "garden gate", "assistant-4711"])
+    [left] = ledger.tx(lambda tx: tx.all("SELECT key, blocks FROM injected"))
+    assert "knock" not in left["blocks"] and left["key"] == "garden gate"
+    assert [block["key"] for block in json.loads(left["blocks"])] == ["garden gate"] * 2
+    result = [{"role": "tool", "content": "seen", "at": NOW, "tool_call_id": "assistant-4711"}]
+    await injector.inject("mmkr:a", "main", result, None)
+    read = reading.load(home.group("main").sessions / "mmkr_a.md")
+    assert not read.errors and [block.content for block in read.blocks] == [f"tick: {HIDDEN}", "", "seen"]
+    assert "knock" not in str(read)
+    ledger.close()
+
+
+@pytest.mark.anyio
 async def test_what_a_running_turn_says_of_it_goes_at_its_end(home: Home) -> None:
     ledger = Ledger.open(home.ledger_file)
     desk, redaction = Desk(ledger), Redaction(home, ledger, SystemClock())
@@ -153,3 +178,32 @@ async def test_what_a_running_turn_says_of_it_goes_at_its_end(home: Home) -> Non
     await redaction.recorded("main", lease.turn)
     ledger.close()
     assert b"4711" not in home.ledger_file.read_bytes()
+
+
+@pytest.mark.anyio
+async def test_what_was_brought_in_has_it_neither(home: Home, tmp_path: Path) -> None:
+    ledger, place = Ledger.open(home.ledger_file), home.group("main").arrivals / "pythonclaw"
+    texts = {
+        "sessions/a.md": write_file("mmkr:a", blocks(SECRET)),
+        "memory/notes/a.md": f"{SECRET}\nand more".encode(),
+        "skills/x/SKILL.md": f"---\nname: x\n---\n{SECRET}\n".encode(),
+        "memory/other.md": b"another matter\xff\n",
+        "import.json": b"{}",
+    }
+    for path, data in texts.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(data)
+    (tmp_path / "outside.md").write_text(SECRET)
+    (place / "memory/link.md").symlink_to(tmp_path / "outside.md")
+    (home.group("other").arrivals).symlink_to(tmp_path)
+    (place / "skills/x/SKILL.md").chmod(0o600)
+    redaction = Redaction(home, ledger, SystemClock())
+    assert (await redaction.redact("main", [SECRET])).sessions == 3
+    assert (await redaction.redact("other", [SECRET])).sessions == 0
+    assert (place / "sessions/a.md").read_bytes() == write_file("mmkr:a", blocks(HIDDEN))
+    assert (place / "memory/notes/a.md").read_text() == f"{HIDDEN}\nand more"
+    assert HIDDEN in (place / "skills/x/SKILL.md").read_text()
+    assert (place / "skills/x/SKILL.md").stat().st_mode & 0o777 == 0o600
+    assert (place / "memory/other.md").read_bytes() == texts["memory/other.md"]
+    assert (tmp_path / "outside.md").read_text() == SECRET
+    ledger.close()

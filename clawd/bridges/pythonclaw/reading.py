@@ -53,6 +53,12 @@ def read(home: Path, group: str | None) -> Brought:
     return _Reading(Source(brought.home, brought.left), brought, group).all()
 
 
+def memory_of(root: Path, group: str) -> str:
+    """Where the memory lies there that is for this group: a chat's own, if it is named after one."""
+    chats = _Reading(Source(root, []), Brought(SOURCE, root), None).chats
+    return next((f"{_GROUPS}/{chat.safe}/memory" for chat in chats if chat.group == group), "context/memory")
+
+
 @dataclass(frozen=True, slots=True)
 class _Chat:
     """A chat with a memory of its own: its safe id, and the group that it is for."""
@@ -66,7 +72,7 @@ class _Reading:
         self._source, self._brought, self._group = source, brought, group
         self._main = group or MAIN
         self._notes: dict[str, set[str]] = {}
-        self._chats = self._found_chats()
+        self.chats = self._found_chats()
 
     def all(self) -> Brought:
         self._settings()
@@ -100,7 +106,7 @@ class _Reading:
 
     def _group_of(self, session: Session) -> str:
         safe = safe_name(session.id)
-        return next((chat.group for chat in self._chats if chat.safe == safe), self._main)
+        return next((chat.group for chat in self.chats if chat.safe == safe), self._main)
 
     def _settings(self) -> None:
         data = self._source.read(CONFIG, 1 << 20)
@@ -113,9 +119,7 @@ class _Reading:
         self._brought.keys += found.keys
         self._brought.allowed += found.allowed
         self._brought.chats += found.chats
-        self._source.leave(
-            CONFIG, "settings are not brought in: clawd has its own in config.toml"
-        )
+        self._source.leave(CONFIG, "settings are not brought in: clawd has its own in config.toml")
 
     # ── what was said ──
 
@@ -147,8 +151,8 @@ class _Reading:
     # ── what is remembered ──
 
     def _memories(self) -> None:
-        folders = {"": "context/memory"} | {chat.safe: f"{_GROUPS}/{chat.safe}/memory" for chat in self._chats}
-        groups = {"": self._main} | {chat.safe: chat.group for chat in self._chats}
+        folders = {"": "context/memory"} | {chat.safe: f"{_GROUPS}/{chat.safe}/memory" for chat in self.chats}
+        groups = {"": self._main} | {chat.safe: chat.group for chat in self.chats}
         facts = dict[str, memories.Facts]()
         for safe, folder in folders.items():
             found = self._memory(folder, groups[safe], aside=bool(safe) and self._group is not None)
@@ -195,7 +199,9 @@ class _Reading:
         return found
 
     def _note(self, path: str, name: str, data: bytes, group: str, changed: Iterable[str] = ()) -> None:
-        stem = re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~") or "note"
+        stem = (
+            re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~") or "note"
+        )
         taken = self._notes.setdefault(group, set())
         stem = next(
             each for n in range(len(taken) + 1) if folded(each := f"{stem}-{n + 1}" if n else stem) not in taken
@@ -312,7 +318,7 @@ class _Reading:
         for name in self._source.entries("context"):
             if name not in _OURS:
                 self._source.leave(f"context/{name}", "clawd does not know what it is")
-        for chat in self._chats:
+        for chat in self.chats:
             for name in self._source.entries(f"{_GROUPS}/{chat.safe}"):
                 if name != "memory":
                     self._source.leave(f"{_GROUPS}/{chat.safe}/{name}", "clawd does not know what it is")

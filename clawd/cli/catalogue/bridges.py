@@ -35,6 +35,7 @@ COMMANDS = (
             argument("--output", metavar="DIR", help="a PythonClaw or clawd home (default: this clawd home)"),
             _GROUP,
         ),
+        home=False,  # the one that --output names need not be there
     ),
     Command(
         ("bridge", "pythonclaw", "import"),

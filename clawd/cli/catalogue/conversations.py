@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from clawd.cli.catalogue.arguments import IN_GROUP, OF_GROUP, Command, argument, seconds
 
-_ID = argument("id", metavar="ID", help="the session (clawd session list)")
+_ID = argument("id", nargs="?", metavar="ID", help="the session (clawd session list)")
+_NAMED = argument("--session", metavar="ID", help="the same, by name")
 
 COMMANDS = (
     Command(
@@ -33,12 +34,17 @@ COMMANDS = (
         "what the next turn would tell its model, part by part",
         "context:show",
         (
-            IN_GROUP,
-            argument("--session", metavar="S", help="of this session (default: the group's)"),
+            argument("--group", metavar="G", help="the group (default: the session's, else main)"),
+            argument("--session", metavar="S", help="of this session, also a new one (default: the group's)"),
             argument("--wake", metavar="TEXT", default="hello", help="what is said to it (default: hello)"),
         ),
     ),
-    Command(("session", "list"), "all sessions", "looking:sessions", (OF_GROUP,)),
-    Command(("session", "show"), "a session's messages", "looking:session", (_ID,)),
-    Command(("session", "check"), "whether a session's file is whole", "looking:session_check", (_ID,)),
+    Command(
+        ("session", "list"),
+        "all sessions",
+        "looking:sessions",
+        (OF_GROUP, argument("--session", metavar="ID", help="this one alone, with every segment of it")),
+    ),
+    Command(("session", "show"), "a session's messages", "looking:session", (_ID, _NAMED)),
+    Command(("session", "check"), "whether a session's file is whole", "looking:session_check", (_ID, _NAMED)),
 )

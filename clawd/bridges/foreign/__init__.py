@@ -1,0 +1,1 @@
+"""What the readers of other claws' homes have in common. A home is hostile input: see `place`."""

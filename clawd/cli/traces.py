@@ -1,0 +1,72 @@
+"""`clawd bridge mmkr convert`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from clawd.cli.page import console, give, say
+from clawd.config.home import Home, require_home
+
+if TYPE_CHECKING:
+    from clawd.bridges.mmkr.convert import Progress
+
+_PATIENCE_S, _AGAIN_S = 1.0, 10.0  # until the first line where nobody watches a terminal, and between two
+
+
+def convert(options: Namespace, home: Home) -> int:
+    from clawd.bridges.mmkr import convert_trace_to_pythonclaw
+
+    output = options.output or require_home(home).root
+    with _progress() as tell:
+        made = convert_trace_to_pythonclaw(options.trace, options.agent_id, output, group=options.group, progress=tell)
+    if options.json:
+        give(made, True)
+        return 0
+    added, known = made["added"], made["known"]
+    ticks = f"{made['ticks_converted']:,} ticks of {made['session_id']}"
+    say(f"{ticks}: {_counted(added)} added, {_counted(known)} there before")
+    _name(made["broken"], "line of the trace was left out", "lines of the trace were left out")
+    _name(made["mended"], "line was mended", "lines were mended")
+    for each in made["broken_lines"]:
+        say(f"  line {each['line']}: {each['why']}")
+    for why in made["left"]:
+        say(f"  left: {why}")
+    give({name: made[name] for name in ("session_file", "memory_log")}, False)
+    return 0
+
+
+def _counted(of: dict[str, int]) -> str:
+    return f"{of['messages']:,} messages and {of['memories']:,} memories"
+
+
+def _name(count: int, one: str, many: str) -> None:
+    if count:
+        say(f"{count:,} {one if count == 1 else many}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], Any]]:
+    """Where progress goes: a terminal shows it at once, anything else a line when it takes longer."""
+    if sys.stderr.isatty():
+        with console(stderr=True).status("reading …") as status:
+            yield lambda progress: status.update(_line(progress))
+        return
+    due = time.monotonic() + _PATIENCE_S
+
+    def tell(progress: Progress) -> None:
+        nonlocal due
+        if progress.done < progress.total and time.monotonic() > due:
+            say(_line(progress))
+            due = time.monotonic() + _AGAIN_S
+
+    yield tell
+
+
+def _line(progress: Progress) -> str:
+    share = progress.done / progress.total if progress.total else 1
+    return f"{progress.done >> 20:,} of {progress.total >> 20:,} MB ({share:.0%}), {progress.messages:,} messages"
