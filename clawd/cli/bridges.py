@@ -88,7 +88,7 @@ def pythonclaw_sync(options: Namespace, home: Home) -> int:
 
     done = sync.sync(home, options.group, Path(options.source_home).expanduser(), options.dry_run)
     give(done, options.json)
-    if done["came"] and not options.json:
+    if any(row["state"] != "same" for row in done["came"]) and not (options.json or options.dry_run):
         say("What came is not used yet. Look at it, then: clawd bridge accept pythonclaw")
     return 0
 

@@ -130,9 +130,12 @@ def _same(root: Path, place: Path) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """Whether it is a PythonClaw: the number may be another program's since."""
+    """Whether it is a PythonClaw: the number may be another program's since, or ours."""
+    if pid == os.getpid():
+        return False
     try:
-        return b"pythonclaw" in Path(f"/proc/{pid}/cmdline").read_bytes().lower()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return any(word.rpartition(b"/")[2] == b"pythonclaw" for word in words)
     except FileNotFoundError:
         return False
     except OSError:

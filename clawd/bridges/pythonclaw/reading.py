@@ -7,7 +7,7 @@ of 0.7.2 and, where they differ, of 0.6.6.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from clawd.config.load import machine_zone
 from clawd.errors import ClawdError, UsageError
 from clawd.ids import file_name, folded, is_group_name, safe_name
 from clawd.memory import daily
-from clawd.memory.keyed import FACTS, INDEX
+from clawd.memory.keyed import FACTS, INDEX, Fact
 from clawd.skills import manifest
 from clawd.skills.skill import FILE
 
@@ -57,6 +57,18 @@ def memory_of(root: Path, group: str) -> str:
     """Where the memory lies there that is for this group: a chat's own, if it is named after one."""
     chats = _Reading(Source(root, []), Brought(SOURCE, root), None).chats
     return next((f"{_GROUPS}/{chat.safe}/memory" for chat in chats if chat.group == group), "context/memory")
+
+
+def chats_facts(root: Path, groups: Collection[str]) -> dict[str, Fact]:
+    """What chats have in memories of their own that are none of these groups, under the keys that they get where all is
+    for one group."""
+    source = Source(root, [])
+    chats = [chat for chat in _Reading(source, Brought(SOURCE, root), None).chats if chat.group not in groups]
+    own = source.read(f"context/memory/{FACTS}") or b""
+    each = {chat.safe: source.read(f"{_GROUPS}/{chat.safe}/memory/{FACTS}") or b"" for chat in chats}
+    before = memories.read(own)
+    merged = memories.merged(before, {safe: memories.read(data) for safe, data in each.items()})
+    return {key: fact for key, fact in merged.facts.items() if key not in before.facts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,23 +282,19 @@ class _Reading:
     def _skill_folders(self) -> Iterable[tuple[str, str]]:
         """(category, folder) of each skill, as PythonClaw finds them."""
         for entry in self._source.folders(_SKILLS):
-            inside = set(self._source.entries(f"{_SKILLS}/{entry}"))
-            if entry.startswith(("__", ".")) or homes.shown(entry) != entry:
-                self._source.leave(f"{_SKILLS}/{entry}", "PythonClaw passes it over")
-            elif FILE in inside:
+            if self._is_skill(entry):
                 yield "", entry
-            else:
-                found = False
-                for below in self._source.folders(f"{_SKILLS}/{entry}"):
-                    there = FILE in self._source.entries(f"{_SKILLS}/{entry}/{below}")
-                    if there and not below.startswith(("__", ".")) and homes.shown(below) == below:
-                        found = True
-                        yield entry, below
-                    else:
-                        self._source.leave(f"{_SKILLS}/{entry}/{below}", f"it has no {FILE}")
-                if not found:
-                    yaml = f": PythonClaw does not read {skills.YAML}" if skills.YAML in inside else ""
-                    self._source.leave(f"{_SKILLS}/{entry}", f"it has no {FILE}{yaml}")
+                continue
+            below = self._source.folders(f"{_SKILLS}/{entry}") if _is_read(entry) else []
+            found = [each for each in below if self._is_skill(f"{entry}/{each}")]
+            yield from ((entry, each) for each in found)
+            for path in [f"{entry}/{each}" for each in below if each not in found] or ([] if found else [entry]):
+                there = self._source.entries(f"{_SKILLS}/{path}")
+                yaml = f": PythonClaw does not read {skills.YAML}" if skills.YAML in there else ""
+                self._source.leave(f"{_SKILLS}/{path}", f"it has no {FILE} that PythonClaw finds{yaml}")
+
+    def _is_skill(self, path: str) -> bool:
+        return _is_read(path.rpartition("/")[2]) and FILE in self._source.entries(f"{_SKILLS}/{path}")
 
     def _schedules(self) -> None:
         zone, taken = machine_zone(), dict[str, str]()
@@ -322,6 +330,11 @@ class _Reading:
             for name in self._source.entries(f"{_GROUPS}/{chat.safe}"):
                 if name != "memory":
                     self._source.leave(f"{_GROUPS}/{chat.safe}/{name}", "clawd does not know what it is")
+
+
+def _is_read(name: str) -> bool:
+    """Whether PythonClaw looks into a folder of this name beneath its skills."""
+    return not name.startswith(("__", ".")) and homes.shown(name) == name
 
 
 def _is_own(path: str, data: bytes) -> bool:

@@ -111,7 +111,7 @@ def gist(block: Block) -> tuple[str, str, str, str | None]:
     """By which a message is known to be the same on both sides: whatever PythonClaw keeps of it, but for its time."""
     text = unescape(escape(block.content)).replace("\r\n", "\n").replace("\r", "\n").strip()
     calls = whole(json.dumps(block.tool_calls, sort_keys=True, ensure_ascii=False)) if block.tool_calls else ""
-    return block.role, text, calls, whole(block.tool_call_id) if block.tool_call_id else None
+    return whole(block.role), text, calls, whole(block.tool_call_id) if block.tool_call_id else None
 
 
 def _shallow(block: Block) -> Block:

@@ -55,9 +55,9 @@ def _walk(value: Any, path: tuple[str, ...], keys: list[str], allowed: list[str]
         if _SENDERS.fullmatch(name) and isinstance(each, list):
             who = [str(one) for one in each if isinstance(one, str | int) and _PLAIN.fullmatch(str(one)[:65])]
             told = ", ".join(who[:20]) + (f" and {len(who) - 20} more" if len(who) > 20 else "")
-            allowed.append(
-                f"{'.'.join(at)}: {told}" if who else f"{'.'.join(at)} is empty: everybody could speak to it"
-            )
+            place = ".".join(at)
+            none = f"has {len(each)} that cannot be shown" if each else "is empty: everybody may speak"
+            allowed.append(f"{place}: {told}" if who else f"{place} {none}")
         elif isinstance(each, str) and each.strip() and _SECRET.search(name):
             keys.append(".".join(at))
         else:

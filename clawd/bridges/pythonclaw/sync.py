@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date, datetime
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from clawd.arrivals.items import Brought, Item
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw import memories, ours, reading, target, writing
 from clawd.bridges.pythonclaw.align import aligned
-from clawd.bridges.pythonclaw.forms import index_bytes, memory_bytes, session_bytes, session_name
+from clawd.bridges.pythonclaw.forms import CAP, index_bytes, memory_bytes, session_bytes, session_name
 from clawd.bridges.pythonclaw.sessions import marked
 from clawd.bridges.pythonclaw.target import Target, of_value
 from clawd.bridges.pythonclaw.writing import DYNAMIC, JOBS, SESSIONS
@@ -37,6 +38,7 @@ from clawd.sessions.names import rebuild
 
 Way = Literal["same", "in", "out", "forgotten here", "forgotten there", "both"]
 _NEVER = datetime(1970, 1, 2).astimezone()
+_CAPPED = f"or PythonClaw, which keeps the last {CAP} messages, has dropped what both knew"
 _BOTH = "it went on here and there in different ways: neither is touched"
 
 
@@ -133,7 +135,7 @@ class _Sides:
         there = parse(item.files[""]).blocks
         found = aligned(here, there)
         if found is None:
-            self._into.account.leave(item.source, _BOTH)
+            self._into.account.leave(item.source, _BOTH if len(there) < CAP else f"{_BOTH}, {_CAPPED}")
         elif found.new_there:
             data = write_file(id, [*here, *marked(found.new_there)])
             return [replace(item, files={"": data})]
@@ -165,6 +167,7 @@ class _Sides:
             into.account.leave(path, error.message)
             return []
         there = memories.read(data).facts if data is not None else {}
+        here = {key: fact for key, fact in here.items() if key in there or not self._is_a_chats(fact)}
         coming, going = list[Fact](), list[Fact]()
         for key in dict.fromkeys(chain(there, here)):
             mine, its = here.get(key), there.get(key)
@@ -192,6 +195,18 @@ class _Sides:
         if not coming or not items:
             return []
         return [replace(items[0], files={"": memories.file(coming)})]
+
+    def _is_a_chats(self, fact: Fact) -> bool:
+        """Whether it came from the memory of a chat, with `import --group`: it is not for the others there."""
+        return self._merged.get(fact.key) == fact.value
+
+    @cached_property
+    def _merged(self) -> dict[str, str]:
+        """What the chats have that are no groups here, under the keys that `import --group` gives it."""
+        if self._folder != writing.MEMORY:
+            return {}
+        facts = reading.chats_facts(self._into.root, set(group_folders(self._home)))
+        return {key: fact.value for key, fact in facts.items()}
 
     def _days(self, here: Mapping[date, bytes]) -> list[Item]:
         coming, there = list[Item](), dict[date, bytes]()
@@ -243,10 +258,10 @@ class _Sides:
             writing.others(self._home, self._group, self._into)
         for item in self._of("instructions", "profile", "note", "skill", "schedule"):
             path = re.sub(rf"\A({re.escape(JOBS)}|{re.escape(DYNAMIC)}): .*\Z", r"\1", item.source)
-            written = any(each == path or each.startswith(f"{path}/") for each in self._into.files)
-            if written and ((root / item.to).exists() or self._into.ours(path)) and item.to not in came:
-                continue
-            coming.append(item)
+            written = [each for each in self._into.files if each == path or each.startswith(f"{path}/")]
+            known = (root / item.to).exists() or all(map(self._into.ours, written))
+            if not written or not known or item.to in came:
+                coming.append(item)
         return coming
 
 

@@ -31,8 +31,8 @@ _SCHEMA = 1
 _LIMIT = 64 << 20
 _THERE = "another file is there"
 _CHANGED = "it was changed there since clawd wrote it"
-_GONE = "it was taken away there since clawd wrote it"
-_SYNC = ": clawd bridge pythonclaw sync"
+_GONE = "it was taken away there since clawd wrote it, and stays away"
+_SYNC, _SYNCED = ": clawd bridge pythonclaw sync", ("session", "facts", "day", "index")
 
 
 @dataclass(slots=True)
@@ -89,10 +89,13 @@ class Target:
 
     def ours(self, path: str) -> bool:
         """Whether a file lies there as we wrote it."""
-        data = self.there(path)
+        try:
+            data = self.there(path)
+        except (UnsafePath, OSError):
+            return False
         return data is not None and digest(data) == self.files.get(path)
 
-    def why_not(self, path: str, data: bytes) -> str:
+    def _why_not(self, path: str, data: bytes) -> str:
         """Why a file cannot be written; empty where it can."""
         try:
             old = self.there(path)
@@ -104,14 +107,15 @@ class Target:
             return _GONE if path in self.files else ""
         if old == data or self.ours(path):
             return ""
-        return (_CHANGED if path in self.files else _THERE) + _SYNC
+        return _CHANGED if path in self.files else _THERE
 
     def put(self, kind: str, source: str, files: Mapping[str, bytes], changed: Iterable[str] = ()) -> bool:
         """Files that are one thing, the first of which names it: all of them, or none, with why. Whether they will be
         there."""
         for path, data in files.items():
-            if why := self.why_not(path, data):
-                self.account.leave(source, f"{path}: {why}")
+            if why := self._why_not(path, data):
+                hint = _SYNC if kind in _SYNCED and why in (_THERE, _CHANGED) else ""
+                self.account.leave(source, f"{path}: {why}{hint}")
                 return False
         self.force(kind, source, files, changed)
         return True

@@ -13,6 +13,7 @@ import pytest
 from clawd.commands.operations import offline
 from clawd.config.home import Home
 from clawd.config.load import init_home
+from clawd.ledger.db import Ledger
 
 # Written without a backslash anywhere, as 0.6.6 did: a rule and a heading in the first answer.
 RAW = """\
@@ -127,6 +128,7 @@ CHAT_MEMORY = """\
 
 Linz
 """
+CHAT_DAY = "# Daily Memory — 2026-03-09\n\n### 10:00:00 — city\n\nLinz\n\n"
 DAY = """\
 # Daily Memory — 2026-03-07
 
@@ -193,7 +195,7 @@ FILES: Mapping[str, str] = {
     "context/memory/2026-03-07.md": DAY,
     "context/memory/old.txt": "x",
     "context/groups/telegram_-100123/memory/MEMORY.md": CHAT_MEMORY,
-    "context/groups/telegram_-100123/memory/2026-03-09.md": "# Daily Memory — 2026-03-09\n\n### 10:00:00 — city\n\nLinz\n\n",
+    "context/groups/telegram_-100123/memory/2026-03-09.md": CHAT_DAY,
     "context/skills/data/pdf_reader/SKILL.md": SKILL,
     "context/skills/data/pdf_reader/read.py": "print(1)\n",
     "context/skills/data/pdf_reader/check_setup.sh": "#!/bin/sh\ntouch /tmp/ran\n",
@@ -231,6 +233,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     made = Home(tmp_path / "home")
     init_home(made)
+    Ledger.open(made.ledger_file).close()
     (made.group("main").memory / "MEMORY.md").unlink()
     return made
 
