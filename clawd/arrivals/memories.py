@@ -39,21 +39,15 @@ async def memory(rooms: Rooms, group: str, source: str, entry: Entry, files: Map
 def _facts(memory: GroupMemory, voice: Voice, source: str, entry: Entry, data: bytes) -> Done:
     preamble, facts = keyed.parsed(data)
     new, left, parts = False, list[str](), dict(entry.parts)
-    for fact in facts.values():
-        try:
-            with memory.bringing(voice) as bringing:
-                taken = bringing.fact(fact.key, fact.value, fact.updated, parts.get(fact.key, ""))
-        except StorageError:
-            raise
-        except ClawdError as error:
-            left.append(f"{fact.key[:_TITLE]!a}: {error.message}")
-            continue
+    with memory.bringing(voice) as bringing:
+        every = bringing.facts(facts.values(), parts)
+    faults.passing("arriving")
+    for key, taken in every.items():
         new = new or taken.new
         if taken.why:
-            left.append(f"{fact.key[:_TITLE]!a}: {taken.why}")
+            left.append(f"{key[:_TITLE]!a}: {taken.why}")
         else:
-            parts[fact.key] = taken.digest
-        faults.passing("arriving")
+            parts[key] = taken.digest
     if said := settled(preamble.removeprefix(keyed.PREAMBLE.strip())):
         done = _remembered(memory, voice, source, entry, {"": said}, None, parts)
         new, parts, left = new or done.new, dict(done.parts), [*left, *filter(None, [done.why])]

@@ -73,6 +73,14 @@ class Client:
         message; without a key also ConnectionLost, when the daemon went away and may have accepted it."""
         return self._call("session.inject", session=session, blocks=list(messages), key=key)
 
+    def inject_many(self, session: str, pieces: Iterable[tuple[Sequence[Message], str]]) -> list[dict[str, Any]]:
+        """The same of many, messages and their key each, in calls of a hundred, which is far cheaper than as many
+        calls: what `inject` gives of each, in their order. Of a hundred that are wrong in one place none is put in."""
+        found, left = list[dict[str, Any]](), iter(pieces)
+        while some := [{"blocks": list(messages), "key": key} for messages, key in islice(left, MOST)]:
+            found += self._call("session.inject", again=True, session=session, pieces=some)["pieces"]
+        return found
+
     def remember(
         self,
         session: str,

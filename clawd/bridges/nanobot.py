@@ -37,7 +37,7 @@ from clawd.model import Block
 _INSTRUCTIONS = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "TOOLS.md")
 _PAGES = frozenset({*_INSTRUCTIONS, "USER.md", HEARTBEAT})
 _OF_A_WORKSPACE = frozenset({*_PAGES, "memory", "skills", "sessions", "cron", "sessions.db", "sessions.sqlite3"})
-_OF_THE_HOME = frozenset({"config.json", "workspace", "sessions", "cron", "media", "logs", "history", ".env"})
+_OF_THE_HOME = frozenset({"config.json", "workspace", "sessions", "cron"})
 _OF_SYSTEM = ("dream", "heartbeat")  # jobs that nanobot makes itself
 
 
@@ -55,15 +55,15 @@ def read(home: Path, group: str | None, *, now: datetime | None = None) -> Broug
         _config(bringing, workspaces)
         for name in place.names(""):
             if secrets.CREDENTIAL.match(name):
-                secrets.env(place, name)
-                place.leave(name, "it holds keys: enter them anew")
+                secrets.credential(place, name)
     for folder in workspaces if is_home else [""]:
         _workspace(bringing, main, folder)
     if is_home:
         _jobs(bringing, main, "cron/jobs.json")
         _sessions(bringing, main, "sessions")
         known = _OF_THE_HOME | {folder.partition("/")[0] for folder in workspaces}
-        bringing.rest("", lambda name: name in known or name in JUNK, "it is none of the files that nanobot reads")
+        known |= {name for name in place.names("") if secrets.CREDENTIAL.match(name)} | JUNK
+        bringing.rest("", lambda name: name in known, "it is of its program's own use")
     return bringing.done()
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Params = dict[str, Any]
 
 MOST_BLOCKS = 10_000  # of one piece
+MOST_PIECES = 100
 LONGEST_KEY = 200
 
 
@@ -106,6 +107,12 @@ def _said(message: Message, n: int, now: str) -> Said:
     return told
 
 
+def _key(key: Any) -> str | None:
+    if key is not None and not (isinstance(key, str) and 0 < len(key) <= LONGEST_KEY and key.isprintable()):
+        raise UsageError(f"a key is of 1 to {LONGEST_KEY} characters that can be printed")
+    return key
+
+
 def _unicode(text: str) -> str:
     """As it is when it came over a socket: halves of characters are none."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
@@ -143,14 +150,20 @@ class ExternalOperations:
 
     async def inject(self, params: Params) -> Params:
         """{session, group?, blocks[{role, content, at?, tool_calls?, tool_call_id?}], key?} → {session, group, key,
-        state: recorded|waits|known|later, waits[], why?}. `later`: it is kept, and `why` it is not in the file yet."""
-        key = params.get("key")
-        if key is not None and not (isinstance(key, str) and 0 < len(key) <= LONGEST_KEY and key.isprintable()):
-            raise UsageError(f"a key is of 1 to {LONGEST_KEY} characters that can be printed")
+        state: recorded|waits|known|later, waits[], why?}. `later`: it is kept, and `why` it is not in the file yet.
+        With `pieces[{blocks[], key?}]` in their place {group, pieces[…]}, one of these each: all of them, or none."""
+        pieces = params.get("pieces", [params])
+        if not isinstance(pieces, list) or not all(isinstance(each, Mapping) for each in pieces) or not pieces:
+            raise UsageError("pieces is a list of {blocks, key?}")
+        if len(pieces) > MOST_PIECES:
+            raise UsageError(f"{len(pieces):,} pieces are too many at a time", hint=f"at most {MOST_PIECES:,}")
+        keys = [_key(each.get("key")) for each in pieces]
         session, group = await self.place(params)
-        blocks = params.get("blocks")
-        told = await asyncio.to_thread(said, blocks, rfc3339(self._operations.clock.now()))
-        return self._injector.result(await self._injector.inject(session, group, told, key), group)
+        now = rfc3339(self._operations.clock.now())
+        told = await asyncio.to_thread(lambda: [said(each.get("blocks"), now) for each in pieces])
+        done = await self._injector.inject_many(session, group, list(zip(told, keys, strict=True)))
+        results = [self._injector.result(each, group) for each in done]
+        return {"group": group, "pieces": results} if "pieces" in params else results[0]
 
     async def remember(self, params: Params) -> Params:
         """As `external_memory.remember`."""

@@ -7,7 +7,7 @@ quarantined or was forgotten is not brought back. Doing it again adds nothing, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, time
 from pathlib import Path
@@ -19,7 +19,8 @@ from clawd.memory import admission, daily, keyed, text
 from clawd.memory.catalogue import Catalogue
 from clawd.memory.daily import Piece
 from clawd.memory.judgement import HEADING
-from clawd.memory.offer import offered
+from clawd.memory.keyed import Fact
+from clawd.memory.offer import Offer, offered
 from clawd.memory.pen import Pen, told
 from clawd.memory.protocol import Voice
 from clawd.memory.provenance import Stamp
@@ -46,24 +47,41 @@ class Bringing:
         self._root, self._clock, self._pen, self._catalogue, self._voice = root, clock, pen, catalogue, voice
         self._floor, self._marked, self._stamps = floor, marked, stamps
 
-    def fact(self, key: str, value: str, at: datetime | None, before: str = "") -> Taken:
-        """Under a key that has no value here. Raises UsageError for what is no fact."""
-        offer = offered(value, "fact", {"key": key}, self._voice)
-        id, digest = f"fact:{offer.key}", text.digest(offer.text)
-        held = self._catalogue.one(id)
-        there = None if held is None or held.gone else held.record
-        if there is not None and text.digest(there.text) == digest:
-            return Taken(digest=digest)
+    def facts(self, facts: Iterable[Fact], before: Mapping[str, str]) -> dict[str, Taken]:
+        """Of each key what became of it: it is taken where it has no value here. `before` is by key."""
+        held = {each.record.key: each.record for each in self._catalogue.of_file(keyed.FACTS) if not each.gone}
+        taken, records = dict[str, Taken](), list[MemoryRecord]()
+        for fact in facts:
+            try:
+                offer = offered(fact.value, "fact", {"key": fact.key}, self._voice)
+            except UsageError as error:
+                taken[fact.key] = Taken(why=error.message)
+                continue
+            there, digest = held.get(offer.key), text.digest(offer.text)
+            same = there is not None and text.digest(there.text) == digest
+            if same or (why := self._left(offer, there, before.get(fact.key, ""))):
+                taken[fact.key] = Taken(digest=digest) if same else Taken(why=why)
+                continue
+            trust = self._trusted(offer.text)
+            records.append(
+                self._record(f"fact:{offer.key}", "fact", offer.text, fact.updated, trust, keyed.FACTS, key=offer.key)
+            )
+            taken[fact.key] = Taken(new=True, digest=digest)
+        if records:
+            self._pen.set_facts(records)
+        return taken
+
+    def _left(self, offer: Offer, there: MemoryRecord | None, before: str) -> str:
+        """Why a fact is not taken."""
         if there is not None and (not before or text.digest(there.text) != before):
-            return Taken(why="it has another value here, which stays")
-        if why := self._unwanted(offer.text, self._stamps(id)):
-            return Taken(why=why)
-        trust = admission.admitted("fact", self._voice, floor=self._floor, most=self._marked(offer.text).trust).trust
-        if trust < self._floor:
-            return Taken(why=f"its text is trusted at {trust:g} only")
-        record = self._record(id, "fact", offer.text, at, trust, keyed.FACTS, key=offer.key)
-        self._pen.set_fact(record, "write" if there is None else "update", of=record.event_time)
-        return Taken(new=True, digest=digest)
+            return "it has another value here, which stays"
+        if why := self._unwanted(offer.text, self._stamps(f"fact:{offer.key}")):
+            return why
+        trust = self._trusted(offer.text)
+        return f"its text is trusted at {trust:g} only" if trust < self._floor else ""
+
+    def _trusted(self, said: str) -> float:
+        return admission.admitted("fact", self._voice, floor=self._floor, most=self._marked(said).trust).trust
 
     def index(self, data: bytes, before: str = "") -> Taken:
         """INDEX.md, where there is none."""

@@ -18,7 +18,7 @@ import os
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,6 +81,19 @@ def with_fact(data: bytes, key: str, value: str, now: datetime) -> bytes:
     return _with(data, key, entry(key, value, now))
 
 
+def with_facts(data: bytes, facts: Sequence[tuple[str, str, datetime]]) -> bytes:
+    """The file in which keys have values of several times; new ones in their order at the end."""
+    there = {key for key, _ in _pieces(data.decode("utf-8", "surrogateescape"))}
+    new = [entry(key, value, at).encode("utf-8", "surrogateescape") for key, value, at in facts if key not in there]
+    for key, value, at in facts:
+        data = with_fact(data, key, value, at) if key in there else data
+    if new:
+        data = data or PREAMBLE.encode()
+        data += b"" if data.endswith((b"\n", b"\r")) else b"\n"
+        data += b"".join(b"\n" + each for each in new)
+    return data
+
+
 def without(data: bytes, key: str) -> bytes:
     """The file in which a key has none."""
     return _with(data, key, "")
@@ -105,6 +118,10 @@ class KeyedMemory:
         """The last one who writes wins. Raises UsageError for what is no key."""
         key = key_of(key)
         self._change(lambda data: with_fact(data, key, value, now))
+
+    def set_all(self, facts: Sequence[tuple[str, str, datetime]]) -> None:
+        """The same of several at once, each once: key, value, and when it was so."""
+        self._change(lambda data: with_facts(data, facts))
 
     def delete(self, key: str) -> None:
         self._change(lambda data: without(data, key.strip()) if data else data)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 from clawd import faults
@@ -97,19 +96,22 @@ class Pen:
         if records:
             self._append([*(self._stamped(each, "carry") for each in records), *last])
 
-    def set_fact(
-        self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False, of: datetime | None = None
-    ) -> None:
-        """Into MEMORY.md, and the day's log; what was kept `of` another time, elsewhere, is no news of this day."""
+    def set_fact(self, record: MemoryRecord, op: Op, turn: int | None = None, *, known: bool = False) -> None:
+        """Into MEMORY.md, and the day's log."""
         now = self._clock.now()
         with told(self._root), self._catalogue.writing(keyed.FACTS, f"{now.astimezone():%Y-%m-%d}.md"):
             self.stamp(record, op, turn, known=known)
-            self._facts.set(record.key, record.text, of or now)
+            self._facts.set(record.key, record.text, now)
             faults.passing("remembering-written")
-            if of is not None:
-                return
             daily.append(self._root, record.key, record.text, now)
             faults.passing("remembering-logged")
+
+    def set_facts(self, records: Sequence[MemoryRecord]) -> None:
+        """Such as were kept elsewhere, each of its own time: they are no news of this day."""
+        with told(self._root), self._catalogue.writing(keyed.FACTS):
+            self._append([self._stamped(each, "write") for each in records])
+            self._facts.set_all([(each.key, each.text, each.event_time) for each in records])
+            faults.passing("remembering-written")
 
     def log(self, lines: Sequence[MemoryRecord], keys: Collection[str], silent: Collection[str]) -> None:
         """Lines of the days' logs, all at once. `keys` are from now on such lines', whatever becomes of their texts.

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clawd.arrivals import account
 from clawd.arrivals.items import Brought
 from clawd.bridges import nanobot, nanoclaw, openclaw
-from clawd.files import parts_of
 from clawd.ids import is_group_name
 from clawd.schedules.edits import is_id
 from clawd.schedules.file import parse_schedule
@@ -63,10 +63,7 @@ def sound(brought: Brought) -> None:
     assert len({(each.group, each.to.casefold()) for each in brought.items}) == len(brought.items)
     for each in brought.items:
         assert is_group_name(each.group)
-        for path in each.files:
-            assert "/".join(parts_of(f"{each.to}/{path}" if path else each.to)) == (
-                f"{each.to}/{path}" if path else each.to
-            )
+        assert account.refused(each.kind, each.to, each.files) == ""
         data = b"".join(each.files.values())
         if each.kind == "schedule":
             assert is_id(each.to.removeprefix("schedules/").removesuffix(".toml"))
@@ -182,6 +179,17 @@ def test_many_files_and_deep_folders_end(tmp_path: Path) -> None:
 
     assert len(brought.left) == 1_001
     assert brought.left[-1].why == "more than 1,000 things are left: only the first are told"
+
+
+def test_a_wide_tree_of_skills_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clawd.bridges.foreign.skills._LOOKED", 20)
+    home = files(tmp_path, {"SOUL.md": "s", **{f"skills/{n:02}/x/y": "" for n in range(30)}})
+
+    left = openclaw.read(home, None, now=NOW).left
+
+    assert [each.why for each in left if each.source == "skills"] == [
+        "it holds more than 20 folders: not all were looked at"
+    ]
 
 
 @pytest.mark.parametrize("key", ["sk-live-0123456789abcdef", "xoxb-1234567890-abcdef", "A" * 80, "a b", "x\n"])

@@ -108,7 +108,7 @@ def test_the_rest_is_left_with_why(tmp_path: Path) -> None:
 
     assert "clawd groups set main heartbeat.hours" in why(brought, "workspace/HEARTBEAT.md")
     assert why(brought, "config.json") == "settings and keys are entered anew"
-    assert why(brought, "bridge/") == "it is none of the files that nanobot reads"
+    assert why(brought, "bridge/") == "it is of its program's own use"
     assert why(brought, "workspace/out/") == "nanobot reads it on demand alone"
 
 

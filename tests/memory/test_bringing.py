@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawd import faults
-from clawd.errors import UsageError
 from clawd.faults import InjectedFault
 from clawd.memory import daily, keyed
 from clawd.memory.bringing import Taken
+from clawd.memory.keyed import Fact, with_fact, with_facts
 from clawd.memory.protocol import Voice
 from clawd.memory.reading import OWNER
 from clawd.memory.store import GroupMemory
@@ -34,7 +34,8 @@ LOG = "2026-03-07.md"
 
 def fact(memory: GroupMemory, key: str, value: str, before: str = "", at: datetime | None = THEN) -> Taken:
     with memory.bringing(HAND) as bringing:
-        return bringing.fact(key, value, at, before)
+        [taken] = bringing.facts([Fact(key, value, at)], {key: before}).values()
+        return taken
 
 
 def day(memory: GroupMemory, data: bytes) -> Taken:
@@ -64,8 +65,7 @@ def test_only_its_own_value_is_renewed(memory: GroupMemory) -> None:
 
 @pytest.mark.parametrize("key", ["", "user_name", "Bot_Name", "x\ny", "[a](http://b)", "k" * 201])
 def test_what_is_no_key_is_refused(memory: GroupMemory, key: str) -> None:
-    with pytest.raises(UsageError):
-        fact(memory, key, "x")
+    assert not fact(memory, key, "x").new and fact(memory, key, "x").why
     assert not (memory.root / keyed.FACTS).exists()
 
 
@@ -132,3 +132,15 @@ def test_an_index_comes_where_there_is_none(memory: GroupMemory) -> None:
         assert taken.new is new and bool(taken.why) is (data == b"two")
     record = memory.get("file:INDEX.md")
     assert (record.text, record.trust, record.source) == ("one", 0.6, HAND.source)
+
+
+@given(
+    old=st.text("#> aU\n\\", max_size=40),
+    facts=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text("#> aU\n\\", max_size=12), max_size=3),
+)
+def test_several_at_once_are_what_one_after_the_other_is(old: str, facts: dict[str, str]) -> None:
+    one = old.encode()
+    for key, value in facts.items():
+        one = with_fact(one, key, value, THEN)
+    both = with_facts(old.encode(), [(key, value, THEN) for key, value in facts.items()])
+    assert keyed.parsed(both)[1] == keyed.parsed(one)[1]

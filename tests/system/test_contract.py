@@ -112,9 +112,7 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """skills history N | skills revert N 1 | inject --session S --role user
-bridge mmkr convert T --agent-id A | bridge pythonclaw import H | bridge claude-code export
-bridge import nanoclaw H --dry-run | bridge accept S
+NOT_YET = """skills history N | skills revert N 1
 context decide --tokens 5 | context run --goal G --script F | context compact --session S
 context handoff --session S | context status --session S | context expand --session S
 context signal --phase-done --session S | context export --format csv --session S | context calibrate --profile P

@@ -131,14 +131,14 @@ async def test_what_the_disk_refuses_is_kept_said_and_written_later(
     monkeypatch.setattr(SessionFile, "append", refused)
     monkeypatch.setattr(injecting, "LONGEST_WAIT_S", 0.01)
     paused: list[float] = []
-    again, sleep = anyio.Event(), anyio.sleep
+    both, again = anyio.Event(), anyio.Event()
 
     async def pause(seconds: float) -> None:
+        await both.wait()
         paused.append(seconds)
         if len(paused) == 3:
             monkeypatch.undo()
             again.set()
-        await sleep(0)
 
     async with anyio.create_task_group() as tasks:
         injector = world.injector(Tasks(tasks))
@@ -146,6 +146,7 @@ async def test_what_the_disk_refuses_is_kept_said_and_written_later(
         done = await put(injector, words("a"), "k")
         assert (done["state"], done["why"]) == ("later", "the disk is full") and not world.path.exists()
         assert (await put(injector, words("b")))["state"] == "later"
+        both.set()
         await again.wait()
     assert world.said() == ["a", "b"] and world.states() == {"recorded"}
     [news] = world.news

@@ -31,6 +31,8 @@ NAME = 200  # characters of a name that are shown
 JUNK = frozenset(
     {".git", ".hg", ".svn", ".DS_Store", "__MACOSX", "__pycache__", "node_modules", ".venv", ".pytest_cache"}
 )
+ANEW = "it holds keys: enter them anew"
+_WHY = {"link": "it is a link", "hidden": "it is hidden", "keys": ANEW}
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -51,7 +53,8 @@ class Place:
             os.close(directory_beneath(self.root, ""))
         except (OSError, RuntimeError, ValueError, UnsafePath):
             raise UsageError(f"{shown(str(home))} is no folder that can be read") from None
-        self.brought = Brought(source, home)
+        self.brought = Brought(source, self.root)
+        self._given = home
         self._bytes = 0
         self._said = set[Left]()
 
@@ -121,7 +124,8 @@ class Place:
                 if name in JUNK:
                     continue
                 path = within(at, name)
-                kind = "hidden" if name.startswith(".") else self.kind(path)
+                hidden = "keys" if name.startswith(".env") else "hidden"
+                kind = hidden if name.startswith(".") else self.kind(path)
                 count += 1
                 if count > most:
                     self.leave(folder, f"it holds more than {most:,} files: not all were looked at")
@@ -131,11 +135,7 @@ class Place:
                 elif kind == "folder" and depth < deepest:
                     below.append((path, depth + 1))
                 elif kind:
-                    why = {
-                        "folder": f"it lies more than {deepest} deep",
-                        "link": "it is a link",
-                        "hidden": "it is hidden",
-                    }
+                    why = _WHY | {"folder": f"it lies more than {deepest} deep"}
                     self.leave(path, why.get(kind, "it is no plain file"))
             waiting += reversed(below)
 
@@ -216,7 +216,7 @@ class Place:
         for n in range(len(parts) - 1, -1, -1):
             if parts[n] in states:
                 return "/".join(parts[n + 1 :])
-        for home in (self.root, self.brought.home):
+        for home in (self.root, self._given):
             if PurePosixPath(path).is_relative_to(home):
                 return "/".join(PurePosixPath(path).relative_to(home).parts)
         return None

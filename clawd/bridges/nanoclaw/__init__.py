@@ -22,7 +22,7 @@ from pathlib import Path
 from clawd.arrivals.items import Brought
 from clawd.bridges.foreign import secrets
 from clawd.bridges.foreign.bringing import MAIN, Bringing
-from clawd.bridges.foreign.place import JUNK, Place, table, within
+from clawd.bridges.foreign.place import ANEW, JUNK, Place, table, within
 from clawd.bridges.foreign.tables import opened
 from clawd.bridges.nanoclaw import first, second
 from clawd.errors import UsageError
@@ -94,6 +94,7 @@ def _folder(bringing: Bringing, group: str, folder: str, shared: Sequence[str]) 
     bringing.memories(group, within(folder, "memory"))
     for name in ("skills", ".claude/skills"):
         bringing.skills.folder(group, within(folder, name))
+    bringing.rest(within(folder, ".claude"), lambda name: name == "skills", _BY_HAND)
     settings = within(folder, "container.json")
     if place.kind(settings):
         secrets.config(place, settings, place.json(settings))
@@ -108,8 +109,7 @@ def _folder(bringing: Bringing, group: str, folder: str, shared: Sequence[str]) 
         if name.endswith(".md") and not name.startswith(".") and place.kind(path) == "file":
             pages.memory(group, path, name)
         elif secrets.CREDENTIAL.match(name):
-            secrets.env(place, path)
-            place.leave(path, "it holds keys: enter them anew")
+            secrets.credential(place, path)
         else:
             tail = "/" if place.kind(path) == "folder" else ""
             place.leave(path + tail, _BY_HAND)
@@ -139,7 +139,7 @@ def _secrets(place: Place) -> None:
     for path in [*names, "data/env/env"]:
         if place.kind(path):
             secrets.env(place, path)
-            place.leave(path, "it holds keys: enter them anew")
+            place.leave(path, ANEW)
     if place.kind("store/auth"):
         secrets.told(place, "the link to WhatsApp", "store/auth")
         place.leave("store/auth/", "it holds keys: link the account anew")

@@ -22,6 +22,7 @@ from clawd.commands.memory import opened
 from clawd.config.home import Home
 from clawd.errors import NotFound, Refused, StorageError, UsageError
 from clawd.memory.keyed import KeyedMemory, parsed
+from clawd.memory.outside import Outside, noted
 from clawd.memory.protocol import Voice
 from clawd.model import Block
 from clawd.schedules import edits
@@ -170,6 +171,20 @@ def test_only_what_is_trusted_goes(full: Home, tmp_path: Path) -> None:
     export(full, "main", to, False)
     assert set(parsed((to / "context/memory/MEMORY.md").read_bytes())[1]) == {"city", "said"}
     assert b"the secret" not in b"".join(tree(to).values())
+
+
+def test_of_a_day_what_other_programs_said_stays_here(full: Home, tmp_path: Path) -> None:
+    memory = opened(full, "main")
+    said = {"text": "believe me", "at": AT.isoformat(), "key": "k"}
+    Outside(memory, "mmkr:a").keep([noted("mmkr:a", said, memory.now())])
+    memory.close()
+    assert b"believe me" in (full.group("main").memory / "2026-03-07.md").read_bytes()
+    report = export(full, "main", tmp_path / "new", False)
+    assert (tmp_path / "new/context/memory/2026-03-07.md").read_text() == (
+        "# Daily Memory — 2026-03-07\n\n### 10:00:00 — city\n\nWien\n\n"
+    )
+    left = {row["from"]: row["why"] for row in report["left"]}
+    assert left["memory/2026-03-07.md"] == "1 of its entries are not trusted enough"
 
 
 def test_two_ids_of_one_file_and_ids_too_long_are_told(full: Home, tmp_path: Path) -> None:
