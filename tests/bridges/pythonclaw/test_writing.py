@@ -262,7 +262,7 @@ def test_while_it_runs_on_that_home_nothing_is_written(full: Home, tmp_path: Pat
         assert export(full, "main", to, False)["wrote"]
 
 
-@pytest.mark.parametrize("pid", ["", "x", "0", "-1", "999999999", str(os.getpid())])
+@pytest.mark.parametrize("pid", ["", "x", "0", "-1", "999999999", pytest.param(str(os.getpid()), id="ours")])
 def test_a_number_that_is_no_pythonclaw_keeps_nobody_waiting(full: Home, tmp_path: Path, pid: str) -> None:
     to = lay(tmp_path / "claw", {"pythonclaw.json": "{}", "pythonclaw.pid": pid})
     assert export(full, "main", to, False)["wrote"]
