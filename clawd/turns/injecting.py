@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from clawd.errors import ClawdError
 from clawd.ledger import injected
 from clawd.ledger.db import Ledger
 from clawd.ledger.injected import Accepted, Said, Unwritten
+from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.sessions.file import SessionFile
 from clawd.signals import News
@@ -54,10 +55,6 @@ def block_of(said: Said, session: str) -> Block:
     return Block(said["role"], said["content"], moment_of(said["at"]), calls, said.get("tool_call_id"), meta)
 
 
-def _alone(session: str) -> AbstractAsyncContextManager[None]:
-    return nullcontext()
-
-
 class Injector:
     """`alone` holds a session against whoever records its turns. With `tasks` (in the daemon) what could not be written
     is tried again; a command that holds the home's lock leaves it to the next daemon."""
@@ -67,11 +64,12 @@ class Injector:
         home: Home,
         ledger: Ledger,
         clock: Clock,
-        alone: Callable[[str], AbstractAsyncContextManager[None]] = _alone,
+        alone: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
         tasks: Tasks | None = None,
         news: Callable[[News], None] = lambda news: None,
     ) -> None:
-        self._home, self._ledger, self._clock, self._alone = home, ledger, clock, alone
+        self._home, self._ledger, self._clock = home, ledger, clock
+        self._alone = alone or KeyedLocks().hold
         self._tasks, self._news = tasks, news
         self._whole = Whole()
         self._doubtful: set[str] | None = (

@@ -113,8 +113,6 @@ BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
 NOT_YET = """skills history N | skills revert N 1
-bridge mmkr convert T --agent-id A | bridge claude-code export
-bridge import nanoclaw H --dry-run
 context decide --tokens 5 | context run --goal G --script F | context compact --session S
 context handoff --session S | context status --session S | context expand --session S
 context signal --phase-done --session S | context export --format csv --session S | context calibrate --profile P

@@ -131,21 +131,23 @@ async def test_what_the_disk_refuses_is_kept_said_and_written_later(
     monkeypatch.setattr(SessionFile, "append", refused)
     monkeypatch.setattr(injecting, "LONGEST_WAIT_S", 0.01)
     paused: list[float] = []
-    lock, sleep = anyio.Lock(), anyio.sleep
+    both, again = anyio.Event(), anyio.Event()
 
     async def pause(seconds: float) -> None:
+        await both.wait()
         paused.append(seconds)
-        await sleep(0)
+        if len(paused) == 3:
+            monkeypatch.undo()
+            again.set()
 
     async with anyio.create_task_group() as tasks:
-        injector = world.injector(Tasks(tasks), alone=lambda session: lock)  # as in the daemon, which tries again
+        injector = world.injector(Tasks(tasks))
         monkeypatch.setattr(injecting.anyio, "sleep", pause)
         done = await put(injector, words("a"), "k")
         assert (done["state"], done["why"]) == ("later", "the disk is full") and not world.path.exists()
         assert (await put(injector, words("b")))["state"] == "later"
-        while len(paused) < 3:
-            await sleep(0)
-        monkeypatch.undo()
+        both.set()
+        await again.wait()
     assert world.said() == ["a", "b"] and world.states() == {"recorded"}
     [news] = world.news
     assert news.kind == "trouble" and "the disk is full" in news.data["what"]
