@@ -9,13 +9,14 @@ import hashlib
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from clawd.errors import UsageError
 
 STEM_BYTES = 200  # leaves room for `.state.json`, `.quarantine` and a temporary name within the usual 255
 FILE_BYTES = 120
 _SPEAKER = re.compile(r"owner|(?:admin|member|stranger):[\w.@-]{1,64}")
+_FILLERS = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0))  # letters to Python; file systems that fold ignore them
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 # Names that commands, ids or other systems already use for something else.
 _RESERVED = frozenset({"shared", "state", "skills", "groups", "all", "none", "con", "nul", "aux", "prn"})
@@ -47,18 +48,30 @@ def folded(name: str) -> str:
 def session_stem(id: str, taken: bool) -> str:
     """The file stem of a session. When another id holds the plain name, or it is too long, `~` and 8 hex
     digits of the id's sha256 follow: no plain name can equal that."""
-    plain = safe_name(id)
-    if not taken and len(plain.encode("utf-8", "replace")) <= STEM_BYTES:
-        return plain
-    digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    head = plain.encode("utf-8", "replace")[: STEM_BYTES - 9].decode("utf-8", "ignore")
-    return f"{head}~{digest}"
+    return next(stem for stem in session_stems(id) if "~" in stem or not taken)
+
+
+def session_stems(id: str) -> Iterator[str]:
+    """Every file stem that a session may have, the best first. Whoever chooses ids can choose two with the same name
+    and the same 8 digits: then one of them has more."""
+    plain = safe_name(id).encode("utf-8", "replace")
+    if len(plain) <= STEM_BYTES:
+        yield plain.decode()
+    digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
+    for digits in range(8, len(digest) + 1):
+        yield f"{plain[: STEM_BYTES - 1 - digits].decode('utf-8', 'ignore')}~{digest[:digits]}"
 
 
 def choose_stem(id: str, taken_stems: Iterable[str]) -> str:
     """The file stem for a new session, given those that other ids hold."""
-    plain = folded(safe_name(id))
-    return session_stem(id, taken=any(folded(stem) == plain for stem in taken_stems))
+    taken = {_one_file(stem) for stem in taken_stems}
+    return next(stem for stem in session_stems(id) if _one_file(stem) not in taken)
+
+
+def _one_file(stem: str) -> str:
+    """What stems have in common that some file system takes for one: by their capitals (a dotless i has that of an i),
+    and without the letters that are none."""
+    return folded(folded(stem).upper()).translate(_FILLERS)
 
 
 def check_session_id(id: str) -> str:

@@ -114,3 +114,45 @@ def test_new_ids_are_safe_and_new() -> None:
     made = {ids.new_id() for _ in range(100)}
     assert len(made) == 100
     assert all(len(id) == 16 and ids.safe_name(id) == id for id in made)
+
+
+# Two ids with one name and the same first 8 digits of their sha256: found in a minute, by whoever chooses ids.
+TWINS = ("mmkr:: :!|", "mmkr/@!!. ")
+
+
+@pytest.mark.parametrize(
+    ("names", "stems"),
+    [
+        (("mmkr:agent-1", "mmkr/agent-1", "mmkr_agent-1", "mmkr agent-1"), ("mmkr_agent-1", "mmkr_agent-1~")),
+        (("main", "MAIN", "Main"), ("main", "MAIN~")),
+        (("é", "e\u0301"), ("é", "e_")),  # a combining mark is no letter
+        (("\u00c5", "\u212b"), ("Å", "\u212b~")),  # the ångström sign, which is normalised to the letter
+        (("straße", "strasse", "STRASSE"), ("straße", "strasse~")),
+        (("ß", "ẞ", "ss"), ("ß", "ẞ~")),
+        (("ı", "i", "I"), ("ı", "i~")),
+        (("İ", "i\u0307"), ("İ", "i_")),
+        (("ﬁle", "file"), ("ﬁle", "file~")),
+        (("ſ", "s", "S"), ("ſ", "s~")),
+        (("Σ", "σ", "ς"), ("Σ", "σ~")),
+        (("a\u3164", "a", "a\uffa0"), ("a\u3164", "a~")),  # a letter without a shape, which some disks leave out
+        (("🦀", "🐙", "_"), ("_", "_~")),
+        (("..", ".", "/"), ("__", "_")),
+        (("../../etc/passwd", "..\\..\\etc\\passwd"), ("______etc_passwd", "______etc_passwd~")),
+        (("x~12345678", "x_12345678"), ("x_12345678", "x_12345678~")),
+        (("-rf", "--"), ("-rf", "--")),
+        (("x" * 200, "x" * 201, "x" * 1024), ("x" * 200, "x" * 191 + "~")),
+        (("日" * 67, "日" * 68), ("日" * 63 + "~", "日" * 63 + "~")),
+        ((".md", "_md"), ("_md", "_md~")),
+        (("con", "CON"), ("con", "CON~")),
+        ((TWINS[0].replace("!", "?"), *TWINS), ("mmkr______", "mmkr______~952a6264", "mmkr______~952a6264")),
+    ],
+)
+def test_ids_that_might_share_a_file(names: tuple[str, ...], stems: tuple[str, ...]) -> None:
+    taken: list[str] = []
+    for name in names:
+        taken.append(ids.choose_stem(name, taken))
+    assert len({stem.casefold() for stem in taken}) == len(names)
+    for stem, expected in zip(taken, stems, strict=False):
+        assert stem == expected or ("~" in expected and stem.startswith(expected))
+    assert all(stem in list(ids.session_stems(name)) for stem, name in zip(taken, names, strict=True))
+    assert all(len(stem.encode()) <= ids.STEM_BYTES for stem in taken)

@@ -55,9 +55,14 @@ def test_everything_of_a_group_is_found_once(home: Home) -> None:
 
 def test_the_sessions_of_a_channel_are_found_in_every_group(home: Home) -> None:
     (home.group("a").sessions / "telegram_1.state.json").write_text("{}")
+    waits = home.group("b").arrivals / "pythonclaw/sessions/telegram_9.md"  # brought in, and not accepted
+    waits.parent.mkdir(parents=True)
+    SessionFile(waits, "telegram:9").append([Block("user", "hi")], 1)
+    (home.group("a").arrivals).symlink_to(home.group("b").arrivals)
     assert found(session_store(home), home, Scope("channel", "telegram")) == {
         "a/sessions/telegram_1.md",
         "a/sessions/telegram_1.state.json",
+        "b/import/pythonclaw/sessions/telegram_9.md",
     }
     assert session_store(home).locate(Scope("channel", "tele")) == []
 

@@ -255,10 +255,12 @@ def alone(place: Path) -> AbstractContextManager[None]:
 
 
 def known(home: Home, source: str, group: str | None) -> list[str]:
-    """The groups that have something of it. Raises NotFound."""
+    """The groups that have something of it. Raises NotFound, Refused."""
     if group is not None and group not in group_folders(home):
         raise NotFound(f"there is no group {group!a}", hint="clawd groups list")
     found = [folder for folder, _ in places(home, check_source(source), group)]
+    for folder in found:  # one that cannot be used stops all, before anything is done
+        read(home.group(folder).arrivals / source)
     if not found:
         where = "" if group is None else f" into group {group}"
         raise NotFound(f"nothing was brought in from {source}{where}", hint="clawd bridge list")

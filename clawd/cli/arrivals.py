@@ -56,7 +56,7 @@ def kinds_of(row: Mapping[str, Any]) -> str:
     """The kinds of one row of `clawd bridge list`, in words."""
     from clawd.arrivals.report import KINDS
 
-    return ", ".join(
+    return row["error"] or ", ".join(
         f"{KINDS.get(kind, kind)} ({_counted({_STATES[state]: n for state, n in states.items()})})"
         for kind, states in row["kinds"].items()
     )

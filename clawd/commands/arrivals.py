@@ -20,7 +20,7 @@ from clawd.clock import Clock
 from clawd.commands import writing
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders
-from clawd.errors import NotFound, UsageError
+from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ledger.db import Ledger
 from clawd.ledger.groups import GroupRow
 from clawd.tasks import Whole
@@ -30,24 +30,30 @@ Params = dict[str, Any]
 
 
 def listed(home: Home, group: str | None) -> list[Params]:
-    """[{source, group, home, brought, kinds{kind: {waits, accepted, left}}, path}]. Raises NotFound, Refused."""
+    """[{source, group, home, brought, kinds{kind: {waits, accepted, left}}, path, error}]: `error` is a sentence
+    where the account cannot be used, and nothing else is known then. Raises NotFound."""
     if group is not None and group not in group_folders(home):
         raise NotFound(f"there is no group {group!a}", hint="clawd groups list")
     rows = []
     for folder, source in account.places(home, group=group):
         place = home.group(folder).arrivals / source
-        if (found := account.read(place)) is None:
-            continue
-        states = Counter((each.kind, each.state) for each in found.items)
-        kinds = {each.kind for each in found.items}
+        found, error = None, None
+        try:
+            found = account.read(place)
+        except (ClawdError, OSError) as wrong:
+            error = str(wrong)
+        items = found.items if found is not None else ()
+        states = Counter((each.kind, each.state) for each in items)
+        kinds = {each.kind for each in items}
         rows.append(
             {
                 "source": source,
                 "group": folder,
-                "home": found.home,
-                "brought": found.brought,
+                "home": found.home if found is not None else None,
+                "brought": found.brought if found is not None else None,
                 "kinds": {kind: {state: states[kind, state] for state in STATES} for kind in KINDS if kind in kinds},
                 "path": str(place),
+                "error": error,
             }
         )
     return rows

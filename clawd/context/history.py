@@ -134,12 +134,13 @@ class Histories:
         return {"role": "assistant", "content": block.content} if block.content.strip() else None
 
     def _said(self, block: Block, zone: str) -> Message:
-        """A user's block, or a note of ours, in the fence of its turn."""
+        """A user's block, or a note, in the fence of its turn. A note that came from elsewhere is none of ours."""
         user, turn = block.role == "user", block.meta.get("turn")
         fence = self._fences.of_turn(turn) if type(turn) is int else self._fences.of_text(block.content)
         at = None if block.at is None else rfc3339(block.at)
         meta = {name: value for name, value in block.meta.items() if isinstance(value, str)}
-        kind, role = (meta.get("kind", "message"), meta.get("from", "owner")) if user else ("note", "system")
+        ours = "hand" if "source" in meta else "system"
+        kind, role = (meta.get("kind", "message"), meta.get("from", "owner")) if user else ("note", ours)
         said = line(kind, role, meta.get("name") if user else None, at, block.content, zone)
         return {"role": "user", "content": fenced(fence, [said])}
 

@@ -109,9 +109,10 @@ def _sessions(home: Home) -> Iterator[FoundSession]:
     for group in _folders(home):
         directory = home.group(group.name).sessions
         for id, stem in rebuild(directory).items():
-            finished, path = set(), directory / f"{stem}.md"
+            finished, base, path = set(), "", directory / f"{stem}.md"
             for block in reading.load(path).blocks:
                 n, _, of = str(block.meta.get("n", "")).partition("/")
                 if type(block.meta.get("turn")) is int and n and n == of and "note" not in block.meta:
                     finished.add(block.meta["turn"])
-            yield FoundSession(id, group.name, stem, frozenset(finished), reading.trust(path))
+                    base = base or str(block.meta.get("base", ""))
+            yield FoundSession(id, group.name, stem, frozenset(finished), reading.trust(path), base)

@@ -136,15 +136,16 @@ def open_session(tx: Transaction, base: str, group: str, now: str) -> SessionRow
     return known
 
 
-def take_in(tx: Transaction, id: str, group: str, stem: str, trust: float, now: str) -> bool:
-    """A session whose file is there, made by a person or by a ledger that was lost. Gives whether it was new."""
+def take_in(tx: Transaction, id: str, group: str, stem: str, trust: float, now: str, base: str = "") -> bool:
+    """A session whose file is there, made by a person or by a ledger that was lost. Gives whether it was new. `base` is
+    the conversation that its file says it goes on with. An id that only looks like a segment's (`mmkr:v1.2` beside
+    `mmkr:v1`) is a conversation of its own: else one of them would lead to the other's file."""
     if is_job(id) or tx.one("SELECT 1 FROM session WHERE id = ? OR (grp = ? AND stem = ?)", id, group, stem):
         return False
-    base, _, number = id.rpartition(".")
+    number = id.removeprefix(f"{base}.")
     segment = int(number) if base and number.isdecimal() and len(number) < 10 else 1
-    first = tx.one("SELECT 1 FROM session WHERE id = ? AND grp = ?", base, group)
-    there = tx.one("SELECT 1 FROM session WHERE base = ? AND segment = ?", base, segment)
-    if first is None or there is not None or segment < 2 or segment_id(base, segment) != id:
+    others = tx.one("SELECT 1 FROM session WHERE base = ? AND grp <> ? OR id = ? AND base <> id", base, group, base)
+    if segment < 2 or segment_id(base, segment) != id or others is not None:
         base, segment = id, 1
     tx.insert("session", id=id, base=base, segment=segment, grp=group, stem=stem, made=now, taint=trust)
     return True

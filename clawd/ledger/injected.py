@@ -20,6 +20,9 @@ from clawd.ledger.db import Row, Transaction
 from clawd.trust import TRUST, Origin
 
 NO_RESULT = "[no result was given]"
+# As the partial index says it: from an equality alone SQLite does not see that the index is enough, and would look at
+# every piece that the session ever had.
+_WAITING = "state <> 'recorded' AND joined IS NULL"
 MOST_BYTES = 4 << 20  # of blocks that are written at a time, but for one piece that has more
 
 Said = dict[str, Any]  # {role, content, at, tool_calls?[{id, name, arguments}], tool_call_id?, key}
@@ -124,7 +127,7 @@ def accept(tx: Transaction, base: str, group: str, blocks: Sequence[Said], key: 
 
 def close(tx: Transaction, before: str) -> list[str]:
     """Pieces that have been open since `before`: no results come any more. Gives their sessions."""
-    rows = tx.all("SELECT * FROM injected WHERE state = 'open' AND joined IS NULL AND made < ?", before)
+    rows = tx.all(f"SELECT * FROM injected WHERE state = 'open' AND {_WAITING} AND made < ?", before)
     for row in rows:
         _keep(tx, row, closed(json.loads(row["blocks"])), "whole")
     return [row["session"] for row in rows]
@@ -132,7 +135,7 @@ def close(tx: Transaction, before: str) -> list[str]:
 
 def sessions(tx: Transaction) -> list[str]:
     """Sessions for which something is whole and not in their file yet."""
-    rows = tx.all("SELECT DISTINCT session FROM injected WHERE state = 'whole' AND joined IS NULL ORDER BY session")
+    rows = tx.all(f"SELECT DISTINCT session FROM injected WHERE state = 'whole' AND {_WAITING} ORDER BY session")
     return [row["session"] for row in rows]
 
 
@@ -154,7 +157,7 @@ def unwritten(tx: Transaction, session: str) -> Unwritten | None:
     found = Unwritten([], [], place["folder"], place["stem"]) if place is not None else None
     size = 0
     for row in tx.execute(
-        "SELECT id, blocks FROM injected WHERE session = ? AND state = 'whole' AND joined IS NULL ORDER BY id", session
+        f"SELECT id, blocks FROM injected WHERE session = ? AND state = 'whole' AND {_WAITING} ORDER BY id", session
     ):
         assert found is not None
         size += len(row["blocks"])
@@ -196,7 +199,7 @@ def _row(tx: Transaction, id: int) -> Row:
 
 
 def _open(tx: Transaction, session: str) -> Row | None:
-    return tx.one("SELECT * FROM injected WHERE session = ? AND state = 'open' AND joined IS NULL", session)
+    return tx.one(f"SELECT * FROM injected WHERE session = ? AND state = 'open' AND {_WAITING}", session)
 
 
 def _keep(tx: Transaction, row: Row, blocks: Sequence[Said], state: str) -> None:

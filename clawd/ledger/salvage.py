@@ -58,13 +58,14 @@ _INTERIOR = 5
 @dataclass(frozen=True, slots=True)
 class FoundSession:
     """A session as its file shows it. `finished`: the turns whose blocks are all there; `trust`: the lowest of what is
-    in it from outside."""
+    in it from outside; `base`: the conversation that it goes on with, where it is a later segment of one."""
 
     id: str
     group: str
     stem: str
     finished: frozenset[int]
     trust: float = 1.0
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +255,9 @@ def _take_in_folders(
             if folder.number is not None and not tx.one("SELECT 1 FROM grp WHERE number = ?", folder.number):
                 tx.execute("UPDATE grp SET number = ? WHERE name = ?", folder.number, folder.name)
             found.groups.append(folder.name)
-    for session in sessions:
+    for session in sorted(sessions, key=lambda each: (bool(each.base), len(each.id))):  # a base before what is of it
         if groups.find(tx, session.group) is not None:
-            groups.take_in(tx, session.id, session.group, session.stem, session.trust, now)
+            groups.take_in(tx, session.id, session.group, session.stem, session.trust, now, session.base)
     for row in tx.all("SELECT DISTINCT session, grp FROM injected WHERE session NOT IN (SELECT id FROM session)"):
         with suppress(UsageError):  # accepted, and not in a file yet
             if groups.find(tx, row["grp"]) is not None:

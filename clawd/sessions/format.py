@@ -9,7 +9,8 @@ Beyond PythonClaw's own META keys (role, ts, tool_call_id), which it ignores whe
   it);
 - `turn`, `n` the turn, and "k/N": block k of its N;
 - `exact`    what escaping or stripping would lose: [leading, trailing] white space, or the whole content;
-- `session`  in a file's first block, the exact id when the header could not show it.
+- `session`  in a file's first block, the exact id when the header could not show it;
+- `base`     in the last block of a turn, the conversation of which this session is a later segment.
 
 `at` and `exact` are undone on reading; every other key stays in `Block.meta`.
 """

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from clawd.errors import UnsafePath
 from clawd.files import read_beneath
-from clawd.ids import session_stem
+from clawd.ids import session_stems
 from clawd.sessions.format import parse
 
-_HEAD = 8192
-_HEAD_OF_ANY = 1 << 20
+_HEADS = (8192, 1 << 20, 1 << 26)  # bytes; the last ones hold any first block, where that names the session
 
 
 def rebuild(sessions_dir: Path, without: Collection[str] = ()) -> dict[str, str]:
@@ -25,19 +24,20 @@ def rebuild(sessions_dir: Path, without: Collection[str] = ()) -> dict[str, str]
     for path in sorted(sessions_dir.glob("*.md")):
         if path.stem not in without and (id := session_of(path)) is not None:
             claims.setdefault(id, []).append(path.stem)
-    return {
-        id: next((own for own in (session_stem(id, False), session_stem(id, True)) if own in stems), stems[0])
-        for id, stems in claims.items()
-    }
+    return {id: next((own for own in session_stems(id) if own in stems), stems[0]) for id, stems in claims.items()}
 
 
 def session_of(path: Path) -> str | None:
-    """The id that a session file names, None when it names none or is no regular file."""
+    """The id that a session file names, None when it names none (also where its header cannot show it and the block
+    that says it is missing) or is no regular file."""
     try:
-        head = parse(read_beneath(path.parent, path.name, _HEAD))
-        if head.session and ("\ufffd" in head.session or "<!-- msg\\:" in head.session):
-            # The exact id is in the first block.
-            head = parse(read_beneath(path.parent, path.name, _HEAD_OF_ANY))
+        for size in _HEADS:
+            head = parse(read_beneath(path.parent, path.name, size))
+            disguised = head.session and ("\ufffd" in head.session or "<!-- msg\\:" in head.session)
+            if not disguised:
+                return head.session
+            if head.blocks:  # the first one has the exact id where it differs
+                return head.session
     except (OSError, UnsafePath):
         return None
-    return head.session
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from clawd.config.home import Home
+from clawd.config.home import GroupHome, Home
 from clawd.sessions.names import rebuild
 from clawd.stores import FileStore, Scope
 
@@ -18,9 +18,15 @@ def session_store(home: Home) -> FileStore:
             yield home.group(scope.name).sessions
         elif scope.kind == "channel" and home.groups.is_dir():
             for group in sorted(home.groups.iterdir()):
-                sessions = home.group(group.name).sessions
-                for id, stem in rebuild(sessions).items():
-                    if id.startswith(f"{scope.name}:"):
-                        yield from sessions.glob(f"{stem}.*")
+                for sessions in (home.group(group.name).sessions, *_brought_in(home.group(group.name))):
+                    for id, stem in rebuild(sessions).items():
+                        if id.startswith(f"{scope.name}:"):
+                            yield from sessions.glob(f"{stem}.*")
 
     return FileStore("sessions", home.root, trees)
+
+
+def _brought_in(group: GroupHome) -> list[Path]:
+    """Where conversations of elsewhere wait for the owner's word; no link is followed."""
+    folders = [] if group.arrivals.is_symlink() else sorted(group.arrivals.glob("*/sessions"))
+    return [each for each in folders if not each.is_symlink() and not each.parent.is_symlink()]

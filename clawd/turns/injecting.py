@@ -97,8 +97,7 @@ class Injector:
             lambda tx: [injected.accept(tx, session, group, blocks, key, now) for blocks, key in pieces]
         )
         faults.passing("injected")
-        sessions = dict.fromkeys(each.session for each in accepted)
-        late = {each: await self._write_or_later(each) for each in sessions}
+        late = {each: await self._write_or_later(each) for each in dict.fromkeys(said.session for said in accepted)}
         return [Injected(each, late[each.session]) for each in accepted]
 
     async def _write_or_later(self, session: str) -> str | None:

@@ -170,7 +170,11 @@ class Recorder:
             row = turns.get(tx, turn)
             if is_job(row["session"]):
                 return row, None, []
-            return row, self._file(tx, row["session"]), blocks_of(row, turns.wakes(tx, turn), turns.steps(tx, turn))
+            blocks = blocks_of(row, turns.wakes(tx, turn), turns.steps(tx, turn))
+            later = tx.one("SELECT base FROM session WHERE id = ? AND segment > 1", row["session"])
+            if blocks and later is not None:  # which the ledger alone would know, and may lose
+                blocks[-1] = replace(blocks[-1], meta=blocks[-1].meta | {"base": later["base"]})
+            return row, self._file(tx, row["session"]), blocks
 
         row, path, blocks = await self._ledger.do(read)
         if path is None:

@@ -42,9 +42,9 @@ class Unavailable(Exception):
 class PythonClaw:
     """One version's own code, and what it does with files."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, fetch: bool = True) -> None:
         self.version = version
-        self._root = _stubbed(fetched(version), f"pythonclaw_{version.replace('.', '_')}")
+        self._root = _stubbed(fetched(version, fetch), f"pythonclaw_{version.replace('.', '_')}")
 
     def module(self, name: str) -> Any:
         """One of its modules: "core.session_store"."""
@@ -105,7 +105,7 @@ def claw(version: str = ESC) -> PythonClaw:
 
 
 def fetched(version: str, fetch: bool = True) -> Path:
-    """The folder of its package. Raises Unavailable."""
+    """The folder of its package, fetched where it may be. Raises Unavailable."""
     directory = _CLAWS / version
     if not fetch:
         if not directory.is_dir():

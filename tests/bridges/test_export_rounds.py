@@ -23,7 +23,7 @@ from tests.bridges.test_session_rounds import NOON, TOLD, asked, call, gist, giv
 from tests.memory.conftest import FAST
 from tests.sessions.strategies import blocks, ids
 
-steady = settings(deadline=None, max_examples=150)
+steady = settings(deadline=None, max_examples=80)
 SHOWN = ids.filter(lambda id: id.isprintable() and "<!-- msg:" not in id)
 
 

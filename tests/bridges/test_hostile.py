@@ -181,6 +181,17 @@ def test_many_files_and_deep_folders_end(tmp_path: Path) -> None:
     assert brought.left[-1].why == "more than 1,000 things are left: only the first are told"
 
 
+def test_a_wide_tree_of_skills_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clawd.bridges.foreign.skills._LOOKED", 20)
+    home = files(tmp_path, {"SOUL.md": "s", **{f"skills/{n:02}/x/y": "" for n in range(30)}})
+
+    left = openclaw.read(home, None, now=NOW).left
+
+    assert [each.why for each in left if each.source == "skills"] == [
+        "it holds more than 20 folders: not all were looked at"
+    ]
+
+
 @pytest.mark.parametrize("key", ["sk-live-0123456789abcdef", "xoxb-1234567890-abcdef", "A" * 80, "a b", "x\n"])
 def test_a_key_where_a_name_is_due_is_not_told(tmp_path: Path, key: str) -> None:
     config = {"env": {key: "value"}, "tokens": {key: {"apiKey": "v"}}, "headers": {key: "v"}, key: {"token": "v"}}

@@ -21,7 +21,7 @@ from clawd.memory.store import GroupMemory
 from tests.bridges.real_pythonclaw import ESC, RAW, claw
 from tests.memory.conftest import FAST, memory_at
 
-steady = settings(deadline=None, max_examples=250)
+steady = settings(deadline=None, max_examples=120)
 NOW = datetime(2026, 11, 29, 12, 52, 5, tzinfo=UTC)
 STRUCTURE = [
     "## a", "## ", "##", " ## a", "\\## b", "\\\\## b", "> Updated: x", "> Updated:", "\\> Updated: y", "# c",

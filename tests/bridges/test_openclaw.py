@@ -201,6 +201,18 @@ def test_older_names_of_its_config(tmp_path: Path, name: str) -> None:
     assert brought.chats == ["what was molty there is the group main", "what was main there is the group main-2"]
 
 
+def test_keys_of_what_its_config_includes(tmp_path: Path) -> None:
+    config = "{channels: {$include: ['./channels.json5', '../out.json5', '~/.openclaw/more.json5']}, $include: {}}"
+    there = {"channels.json5": f"{{telegram: {{botToken: '{SECRET}'}}}}", "more.json5": f"{{apiKey: '{SECRET}'}}"}
+    home = files(tmp_path / "home", {"openclaw.json": config, "workspace/SOUL.md": "s", **there})
+    files(tmp_path, {"out.json5": "{outKey: 'x'}"})
+
+    brought = openclaw.read(home, None, now=NOW)
+
+    assert brought.keys == ["telegram.botToken (channels.json5)", "apiKey (more.json5)"]
+    assert SECRET not in told(brought)
+
+
 def test_what_is_no_home_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing of OpenClaw"):
         openclaw.read(files(tmp_path, {"README.md": "x"}), None)

@@ -21,7 +21,7 @@ from tests.bridges.real_pythonclaw import ESC, RAW, claw
 from tests.memory.conftest import FAST
 from tests.sessions.strategies import STRUCTURE, blocks, calls, ids, moments, texts
 
-steady = settings(deadline=None, max_examples=250)  # its code is run for each, and is fast
+steady = settings(deadline=None, max_examples=120)  # its code is run for each, and is fast
 
 NOON = datetime(2026, 3, 7, 10, 0, 1, tzinfo=UTC)
 TOLD = texts.map(lambda text: text.encode("utf-8", "replace").decode())

@@ -70,7 +70,7 @@ def test_the_list_says_what_waits(line: Line) -> None:
     assert line("list") == (0, "", "nothing was brought in\n")
     line.staged(brought(*everything()))
     [row] = line.json("list")
-    assert set(row) == {"source", "group", "home", "brought", "kinds", "path"}
+    assert set(row) == {"source", "group", "home", "brought", "kinds", "path", "error"}
     assert row["kinds"]["skill"] == {"waits": 1, "accepted": 0, "left": 0}
     code, out, _ = line("list", "--group", "main")
     assert code == 0 and "skills (1 wait)" in out and "pythonclaw" in out

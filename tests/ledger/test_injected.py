@@ -255,3 +255,22 @@ def test_what_is_dropped_leaves_its_key(outside: Outside, tmp_path: Path) -> Non
     ids = [1, 2]
     outside.ledger.tx(lambda tx: injected.drop(tx, ids))
     assert outside.rows() == [("a", "recorded", ""), ("b", "recorded", "")] and outside.write() == ""
+
+
+def test_what_waits_is_found_without_looking_at_all_that_ever_came(outside: Outside) -> None:
+    asked: list[str] = []
+
+    def accepted(tx: Any) -> None:
+        tx._connection.set_trace_callback(asked.append)
+        injected.accept(tx, SESSION, "main", pieces("u"), "1", NOW)
+        injected.unwritten(tx, SESSION)
+        injected.sessions(tx)
+        tx._connection.set_trace_callback(None)
+        waiting = {each for each in asked if "FROM injected WHERE" in each and "joined IS NULL" in each}
+        assert len(waiting) == 3
+        for sql in waiting:
+            plan = "".join(row["detail"] for row in tx.all(f"EXPLAIN QUERY PLAN {sql}"))
+            assert "injected_waiting" in plan, (sql, plan)
+
+    outside.put("u", "0")
+    outside.ledger.tx(accepted)

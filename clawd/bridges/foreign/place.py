@@ -31,6 +31,8 @@ NAME = 200  # characters of a name that are shown
 JUNK = frozenset(
     {".git", ".hg", ".svn", ".DS_Store", "__MACOSX", "__pycache__", "node_modules", ".venv", ".pytest_cache"}
 )
+ANEW = "it holds keys: enter them anew"
+_WHY = {"link": "it is a link", "hidden": "it is hidden", "keys": ANEW}
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -119,10 +121,11 @@ class Place:
             at, depth = waiting.pop()
             below = []
             for name in self.names(at):
-                if name in JUNK or name.startswith(".env"):  # of which `secrets` tells
+                if name in JUNK:
                     continue
                 path = within(at, name)
-                kind = "hidden" if name.startswith(".") else self.kind(path)
+                hidden = "keys" if name.startswith(".env") else "hidden"
+                kind = hidden if name.startswith(".") else self.kind(path)
                 count += 1
                 if count > most:
                     self.leave(folder, f"it holds more than {most:,} files: not all were looked at")
@@ -132,11 +135,7 @@ class Place:
                 elif kind == "folder" and depth < deepest:
                     below.append((path, depth + 1))
                 elif kind:
-                    why = {
-                        "folder": f"it lies more than {deepest} deep",
-                        "link": "it is a link",
-                        "hidden": "it is hidden",
-                    }
+                    why = _WHY | {"folder": f"it lies more than {deepest} deep"}
                     self.leave(path, why.get(kind, "it is no plain file"))
             waiting += reversed(below)
 

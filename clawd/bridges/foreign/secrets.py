@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from clawd.bridges.foreign.place import Place, rows, shown, table, text_of
+from clawd.bridges.foreign.place import ANEW, Place, rows, shown, table, text_of
 
 _ENV_LINE = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Z][A-Z0-9_]{0,63})[ \t]*=[ \t]*(.*)")
 _SECRET = re.compile(
@@ -35,7 +35,6 @@ CREDENTIAL = re.compile(
     r"(?:[-_.].*)?\.(?:json5?|ya?ml|toml|ini|txt|env)$"
 )
 """Names of files that hold keys and nothing else."""
-ANEW = "it holds keys: enter them anew"
 _SETTING = re.compile(r"(?m)^[ \t]*[\"']?([A-Za-z][\w.-]{0,63})[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"'#{\[]")
 
 
@@ -90,7 +89,7 @@ def segment(name: str) -> str:
 
 def keys(value: Any) -> list[str]:
     """Paths like `channels.telegram.botToken` at which a value has something that is secret."""
-    return list(dict.fromkeys(path for path, name, parent, each in _walk(value) if _is_key(name, parent, each)))
+    return list(dict.fromkeys(path for path, name, parent, each in entries(value) if _is_key(name, parent, each)))
 
 
 def _is_key(name: str, parent: str, value: Any) -> bool:
@@ -109,7 +108,7 @@ def settings(text: str) -> list[str]:
 def allowed(value: Any) -> list[str]:
     """Sentences on who may write, by the lists and policies of a config."""
     told = []
-    for path, name, _, each in _walk(value):
+    for path, name, _, each in entries(value):
         if _POLICY.search(name) and isinstance(each, str):
             told.append(f"{path} is {shown(each)}")
         elif _ALLOWED.search(name) and isinstance(each, list):
@@ -119,7 +118,7 @@ def allowed(value: Any) -> list[str]:
     return told
 
 
-def _walk(value: Any) -> Iterator[tuple[str, str, str, Any]]:
+def entries(value: Any) -> Iterator[tuple[str, str, str, Any]]:
     """Every entry of every table in it: its path, its name, that of the table, and what it is."""
     waiting: list[tuple[str, str, Any, int]] = [("", "", value, 0)]
     while waiting:

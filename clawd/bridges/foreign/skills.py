@@ -16,7 +16,7 @@ from clawd.arrivals import account
 from clawd.arrivals.items import Item
 from clawd.bridges import loose
 from clawd.bridges.foreign import secrets
-from clawd.bridges.foreign.place import Place, rows, shown, table, text_of, within
+from clawd.bridges.foreign.place import ANEW, JUNK, Place, rows, shown, table, text_of, within
 from clawd.frontmatter import Unreadable
 from clawd.ids import folded
 from clawd.skills.manifest import DEEPEST, MOST_BYTES, MOST_FILES
@@ -24,6 +24,7 @@ from clawd.skills.skill import DESCRIPTION, FILE, MOST, NAME, name_refused
 from clawd.text import unhidden
 
 _NESTED = 6  # folders in which skills are grouped
+_LOOKED = 5_000  # folders that are looked at
 _CLAWS = ("openclaw", "clawdbot", "moltbot", "clawdis", "nanobot", "nanoclaw")
 _FENCED = re.compile(r"\A\ufeff?\s*---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"^(name|description)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
@@ -117,7 +118,7 @@ class Skills:
         for key in keys:
             secrets.told(self._place, key, source)
         if keys:
-            self._place.leave(source, secrets.ANEW)
+            self._place.leave(source, ANEW)
         return bool(keys)
 
     def _needs(self, name: str, head: dict[str, Any], changed: list[str]) -> None:
@@ -154,16 +155,24 @@ class Skills:
         self._items[group, name] = Item("skill", shown(path), f"skills/{name}", content, group, tuple(changed))
 
 
-def _folders(place: Place, root: str, depth: int = 0) -> Iterator[str]:
+def _folders(place: Place, root: str) -> Iterator[str]:
     """Folders with a SKILL.md, however they are grouped."""
-    for name in place.folders(root):
-        path = within(root, name)
-        if name.startswith("."):
-            continue
-        if any(each.lower() == FILE.lower() for each in place.names(path)):
-            yield path
-        elif depth < _NESTED:
-            yield from _folders(place, path, depth + 1)
+    waiting, looked = [(root, 0)], 0
+    while waiting:
+        at, depth = waiting.pop()
+        below = []
+        for name in place.folders(at):
+            path, looked = within(at, name), looked + 1
+            if name.startswith(".") or name in JUNK:
+                continue
+            if looked > _LOOKED:
+                place.leave(root, f"it holds more than {_LOOKED:,} folders: not all were looked at")
+                return
+            if any(each.lower() == FILE.lower() for each in place.names(path)):
+                yield path
+            elif depth < _NESTED:
+                below.append((path, depth + 1))
+        waiting += reversed(below)
 
 
 class _Made(NamedTuple):

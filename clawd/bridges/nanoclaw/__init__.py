@@ -22,7 +22,7 @@ from pathlib import Path
 from clawd.arrivals.items import Brought
 from clawd.bridges.foreign import secrets
 from clawd.bridges.foreign.bringing import MAIN, Bringing
-from clawd.bridges.foreign.place import JUNK, Place, table, within
+from clawd.bridges.foreign.place import ANEW, JUNK, Place, table, within
 from clawd.bridges.foreign.tables import opened
 from clawd.bridges.nanoclaw import first, second
 from clawd.errors import UsageError
@@ -139,7 +139,7 @@ def _secrets(place: Place) -> None:
     for path in [*names, "data/env/env"]:
         if place.kind(path):
             secrets.env(place, path)
-            place.leave(path, secrets.ANEW)
+            place.leave(path, ANEW)
     if place.kind("store/auth"):
         secrets.told(place, "the link to WhatsApp", "store/auth")
         place.leave("store/auth/", "it holds keys: link the account anew")

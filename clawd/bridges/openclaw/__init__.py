@@ -25,7 +25,7 @@ from typing import Any
 from clawd.arrivals.items import Brought
 from clawd.bridges.foreign import secrets
 from clawd.bridges.foreign.bringing import HEARTBEAT, MAIN, Bringing
-from clawd.bridges.foreign.place import JUNK, rows, shown, table, text_of, within
+from clawd.bridges.foreign.place import ANEW, JUNK, Place, rows, shown, table, text_of, within
 from clawd.bridges.openclaw import kept
 from clawd.errors import UsageError
 
@@ -43,6 +43,7 @@ _OF_THE_STATE = frozenset(
     {*_CONFIGS, "agents", "cron", "skills", "credentials", "state", "workspace", "secrets.json", ".env"}
 )
 _OF_AN_AGENT = ("auth-profiles.json", "workshop-skills", "openclaw-agent.sqlite")
+_SETTINGS = "settings and keys are entered anew"
 _OWN_USE = "it is of its program's own use"
 _PAIRED = re.compile(r"([\w-]{1,64})-allowFrom\.json")
 
@@ -70,7 +71,8 @@ def _state(bringing: Bringing, config_file: str) -> None:
     config = table(place.json(config_file)) if config_file else {}
     if config:
         secrets.config(place, config_file, config)
-        place.leave(config_file, "settings and keys are entered anew")
+        place.leave(config_file, _SETTINGS)
+        _included(place, config)
     agents = _agents(bringing, config)
     workspaces = _workspaces(bringing, config, agents)
     for folder, agent in workspaces.items():
@@ -86,6 +88,16 @@ def _state(bringing: Bringing, config_file: str) -> None:
     bringing.rest("cron", lambda name: name.startswith("jobs.json"), _OWN_USE)
     known = {folder.partition("/")[0] for folder in workspaces} | _OF_THE_STATE | JUNK
     bringing.rest("", lambda name: name in known or name.startswith(".env"), _OWN_USE)
+
+
+def _included(place: Place, config: dict[str, Any]) -> None:
+    """The keys of files that the config includes."""
+    for _, name, _, value in secrets.entries(config):
+        for each in (value if isinstance(value, list) else [value]) if name == "$include" else []:
+            path = place.inside(text_of(each), _STATES) or text_of(each).removeprefix("./")
+            if place.kind(path):
+                secrets.config(place, path, place.json(path))
+                place.leave(path, _SETTINGS)
 
 
 def _agents(bringing: Bringing, config: dict[str, Any]) -> dict[str, str]:
@@ -171,7 +183,7 @@ def _credentials(bringing: Bringing, agents: dict[str, str]) -> None:
             secrets.credential(place, name)
     if place.kind("secrets.json"):
         secrets.config(place, "secrets.json", {"secrets": place.json("secrets.json")})
-        place.leave("secrets.json", secrets.ANEW)
+        place.leave("secrets.json", ANEW)
     for path in place.files("credentials"):
         if match := _PAIRED.fullmatch(path.rpartition("/")[2]):
             listed = table(place.json(path)).get("allowFrom")
@@ -183,7 +195,7 @@ def _credentials(bringing: Bringing, agents: dict[str, str]) -> None:
         for profile in table(table(place.json(path)).get("profiles")):
             secrets.told(place, secrets.segment(profile), path)
         if place.kind(path):
-            place.leave(path, secrets.ANEW)
+            place.leave(path, ANEW)
         models = f"agents/{agent}/agent/models.json"
         if place.kind(models):
             secrets.config(place, models, place.json(models))

@@ -38,7 +38,6 @@ _LEFT = {
     "context/logs": "logs of what happened there",
     "context/files": "files that it made or was sent: copy what you need into the group's work/ by hand",
     "daemon.log": "a log",
-    "context/cron/__pycache__": "",
 }
 _OURS = frozenset(
     ("sessions", "memory", "groups", "skills", "cron", "soul", "persona", "tools", "knowledge", "compaction", "logs",
@@ -211,13 +210,10 @@ class _Reading:
         return found
 
     def _note(self, path: str, name: str, data: bytes, group: str, changed: Iterable[str] = ()) -> None:
-        stem = (
-            re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~") or "note"
-        )
+        plain = re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~")
         taken = self._notes.setdefault(group, set())
-        stem = next(
-            each for n in range(len(taken) + 1) if folded(each := f"{stem}-{n + 1}" if n else stem) not in taken
-        )
+        names = (f"{plain or 'note'}-{n}" if n > 1 else plain or "note" for n in range(1, len(taken) + 2))
+        stem = next(each for each in names if folded(each) not in taken)
         taken.add(folded(stem))
         self._add("note", path, f"memory/notes/{stem}.md", data, group, changed)
 
@@ -321,7 +317,7 @@ class _Reading:
 
     def _rest(self) -> None:
         for path, why in _LEFT.items():
-            if why and (self._source.root / path).exists():
+            if (self._source.root / path).exists():
                 self._source.leave(path, why)
         for name in self._source.entries("context"):
             if name not in _OURS:

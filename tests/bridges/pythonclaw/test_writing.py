@@ -22,6 +22,7 @@ from clawd.commands.memory import opened
 from clawd.config.home import Home
 from clawd.errors import NotFound, Refused, StorageError, UsageError
 from clawd.memory.keyed import KeyedMemory, parsed
+from clawd.memory.outside import Outside, noted
 from clawd.memory.protocol import Voice
 from clawd.model import Block
 from clawd.schedules import edits
@@ -172,6 +173,20 @@ def test_only_what_is_trusted_goes(full: Home, tmp_path: Path) -> None:
     assert b"the secret" not in b"".join(tree(to).values())
 
 
+def test_of_a_day_what_other_programs_said_stays_here(full: Home, tmp_path: Path) -> None:
+    memory = opened(full, "main")
+    said = {"text": "believe me", "at": AT.isoformat(), "key": "k"}
+    Outside(memory, "mmkr:a").keep([noted("mmkr:a", said, memory.now())])
+    memory.close()
+    assert b"believe me" in (full.group("main").memory / "2026-03-07.md").read_bytes()
+    report = export(full, "main", tmp_path / "new", False)
+    assert (tmp_path / "new/context/memory/2026-03-07.md").read_text() == (
+        "# Daily Memory — 2026-03-07\n\n### 10:00:00 — city\n\nWien\n\n"
+    )
+    left = {row["from"]: row["why"] for row in report["left"]}
+    assert left["memory/2026-03-07.md"] == "1 of its entries are not trusted enough"
+
+
 def test_two_ids_of_one_file_and_ids_too_long_are_told(full: Home, tmp_path: Path) -> None:
     keep(full, "telegram 7", SAID, "telegram_7~1")
     keep(full, "x" * 250, SAID, "long")
@@ -247,7 +262,7 @@ def test_while_it_runs_on_that_home_nothing_is_written(full: Home, tmp_path: Pat
         assert export(full, "main", to, False)["wrote"]
 
 
-@pytest.mark.parametrize("pid", ["", "x", "0", "-1", "999999999", str(os.getpid())])
+@pytest.mark.parametrize("pid", ["", "x", "0", "-1", "999999999", pytest.param(str(os.getpid()), id="ours")])
 def test_a_number_that_is_no_pythonclaw_keeps_nobody_waiting(full: Home, tmp_path: Path, pid: str) -> None:
     to = lay(tmp_path / "claw", {"pythonclaw.json": "{}", "pythonclaw.pid": pid})
     assert export(full, "main", to, False)["wrote"]
