@@ -167,7 +167,7 @@ def _session(bringing: Bringing, group: str, path: str) -> None:
     if not records and not broken:
         bringing.place.leave(path, "it has no messages")
         return
-    said = [f"{broken} lines of it cannot be read"] if broken else []
+    said = talks.unread(broken)
     key = key or _key(path.rpartition("/")[2].removesuffix(".jsonl"))
     bringing.talks.add(group, path, key, _blocks(records, key), *said)
 

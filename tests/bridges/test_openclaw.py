@@ -89,7 +89,7 @@ def test_its_transcripts_become_sessions_with_calls_beside_results(tmp_path: Pat
         {"name": "exec", "arguments": '{"command": "ls"}'},
         {"name": "exec", "arguments": '{"command": "pwd"}'},
     ]
-    assert found.changed == ("1 lines of it cannot be read", "1 results of no known call are left out")
+    assert found.changed == ("a line of it cannot be read", "a result of no known call is left out")
     assert {block.meta["source"] for block in session.blocks} == {"openclaw"}
     assert "from" not in session.blocks[0].meta
 

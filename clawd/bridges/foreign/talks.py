@@ -44,7 +44,8 @@ class Talks:
             self._place.leave(source, f"more than {SESSIONS:,} conversations came before it")
             return
         if unknown:
-            changed.append(f"{unknown} results of no known call are left out")
+            some = f"{unknown} results of no known call are" if unknown > 1 else "a result of no known call is"
+            changed.append(f"{some} left out")
         if (newest := _bounded(kept)) < len(kept):
             changed.append(f"only the newest {newest:,} of {len(kept):,} messages are brought")
             kept = _paired(kept[-newest:])[0]
@@ -65,6 +66,11 @@ class Talks:
             name = f"{id}~{n}"
         self._ids.add((group, name))
         return name
+
+
+def unread(lines: int) -> list[str]:
+    """What is told of lines of a transcript that cannot be read."""
+    return [f"{lines} lines of it cannot be read" if lines > 1 else "a line of it cannot be read"] if lines else []
 
 
 def said(role: str, text: str, at: Any, *, name: str = "", owner: bool = True) -> Block:

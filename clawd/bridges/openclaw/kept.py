@@ -82,7 +82,7 @@ def _session(bringing: Bringing, group: str, source: str, key: str, lines: Itera
             broken += 1
         elif (block := _block(entry, owner=not any(each in key for each in _OTHERS))) is not None:
             blocks.append(block)
-    said = [f"{broken} lines of it cannot be read"] if broken else []
+    said = talks.unread(broken)
     bringing.talks.add(group, source, key, blocks, *said)
 
 
