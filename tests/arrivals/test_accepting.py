@@ -24,6 +24,7 @@ from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.health.arrivals import arrivals
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
+from clawd.memory import keyed
 from clawd.memory.store import OWNER, GroupMemory
 from clawd.model import Block
 from clawd.sessions import reading
@@ -364,6 +365,17 @@ def test_a_day_gets_the_entries_that_it_lacks_and_is_trusted_as_a_hand_s(home: H
     )
     accept(home)
     assert file.read_bytes() == before + "### 13:00:00 — heights\n\nof 90 m\n".encode()
+
+
+def test_a_fact_of_one_s_own_hand_is_not_the_log_s_that_has_its_key(home: Home) -> None:
+    file = home.group("main").memory / keyed.FACTS
+    file.write_bytes(keyed.with_fact(file.read_bytes() if file.exists() else b"", "town", "Braga", AT))
+    before = facts(home)["town"]
+    bring(home, item("day", "memory/2026-03-07.md", DAY))
+    accept(home)
+    after = facts(home)["town"]
+    assert (after.text, after.trust, after.origin) == ("Braga", before.trust, before.origin)
+    assert after.source == before.source == keyed.FACTS
 
 
 def test_long_notes_come_by_their_headings_and_a_changed_one_takes_its_own_place(home: Home) -> None:
