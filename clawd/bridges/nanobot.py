@@ -42,7 +42,8 @@ _OF_SYSTEM = ("dream", "heartbeat")  # jobs that nanobot makes itself
 
 
 def read(home: Path, group: str | None, *, now: datetime | None = None) -> Brought:
-    """All that it has; with `group` all for that group, else for `main`. Raises UsageError for what is no such home."""
+    """All that it has; with `group` all for that group, else for `main`. Raises NotFound, UsageError for what is no
+    such home."""
     bringing = Bringing(home, "nanobot", group, now)
     place, main = bringing.place, bringing.group("main", main=True)
     is_home = place.kind("config.json") == "file" or place.kind("workspace") == "folder"

@@ -25,7 +25,8 @@ class Bringing:
     """`group` is the clawd group that everything is for; without one each folder or agent is for its own."""
 
     def __init__(self, home: Path, source: str, group: str | None, now: datetime | None) -> None:
-        """Raises UsageError where `home` is no folder, or nothing can be called like `group`."""
+        """Raises NotFound where there is no `home`, UsageError where it is no folder, or nothing can be called like
+        `group`."""
         if group is not None and not is_group_name(group):
             raise UsageError(f"{group!a} cannot be a group's name")
         self.place = Place(home, source)

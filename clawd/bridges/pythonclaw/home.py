@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from clawd.arrivals.items import Left
-from clawd.errors import UnsafePath, UsageError
+from clawd.errors import NotFound, UnsafePath, UsageError
 from clawd.files import directory_beneath, open_beneath, read_beneath, walk_beneath
 
 CONTEXT, CONFIG, PID, META = "context", "pythonclaw.json", "pythonclaw.pid", "daemon.meta.json"
@@ -101,11 +101,14 @@ class Source:
 
 
 def found(home: Path) -> Path:
-    """The home that a person means: this folder, or `.pythonclaw` in it. Raises UsageError."""
+    """The home that a person means: this folder, or `.pythonclaw` in it. Raises NotFound, UsageError."""
     for place in (home, home / ".pythonclaw"):
         with suppress(OSError):
             if (place / CONFIG).is_file() or (place / CONTEXT).is_dir():
                 return place.absolute()
+    with suppress(OSError, ValueError):
+        if not home.exists():
+            raise NotFound(f"there is no folder {home}")
     raise UsageError(
         f"{home} is no home of PythonClaw: it has neither {CONFIG} nor {CONTEXT}/",
         hint="name the folder that they lie in, like ~/.pythonclaw",

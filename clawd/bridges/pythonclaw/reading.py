@@ -47,7 +47,7 @@ _OURS = frozenset(
 
 def read(home: Path, group: str | None) -> Brought:
     """All that it has; with `group` all for that group, else the chats that have a memory of their own each for a group
-    of their own. Raises UsageError for what is no such home."""
+    of their own. Raises NotFound, UsageError for what is no such home."""
     brought = Brought(SOURCE, homes.found(home))
     return _Reading(Source(brought.home, brought.left), brought, group).all()
 

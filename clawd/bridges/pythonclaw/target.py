@@ -22,7 +22,7 @@ from clawd import faults
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw.home import CONTEXT
 from clawd.config.home import is_home
-from clawd.errors import Refused, StorageError, UnsafePath, UsageError
+from clawd.errors import NotFound, Refused, StorageError, UnsafePath, UsageError
 from clawd.files import open_beneath, parts_of, read_beneath, write_atomic
 from clawd.memory import keyed
 
@@ -176,7 +176,7 @@ class Target:
 def opened(root: Path, dry_run: bool) -> Target:
     """A PythonClaw home to write into, or where one may be made. Raises UsageError; Refused while PythonClaw runs: it
     would overwrite its sessions and its memory with what it has read before."""
-    with suppress(UsageError):
+    with suppress(UsageError, NotFound):
         root = homes.found(root)
     root = root.absolute()
     if is_home(root):

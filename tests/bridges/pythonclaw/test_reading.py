@@ -19,7 +19,7 @@ from clawd.bridges.pythonclaw.forms import session_bytes
 from clawd.bridges.pythonclaw.reading import read
 from clawd.config.home import Home
 from clawd.config.load import machine_zone
-from clawd.errors import UsageError
+from clawd.errors import NotFound, UsageError
 from clawd.memory.keyed import parsed
 from clawd.model import Block
 from clawd.sessions.format import parse
@@ -257,7 +257,7 @@ def test_the_person_s_own_folder_may_be_named(tmp_path: Path) -> None:
 def test_what_is_no_home_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no home of PythonClaw"):
         read(tmp_path, None)
-    with pytest.raises(UsageError):
+    with pytest.raises(NotFound):
         read(tmp_path / "nowhere", None)
 
 

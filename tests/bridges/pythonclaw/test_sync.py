@@ -18,7 +18,7 @@ from clawd.bridges.pythonclaw.sync import sync
 from clawd.bridges.pythonclaw.writing import export
 from clawd.cli import bridges as cli
 from clawd.config.home import Home
-from clawd.errors import UsageError
+from clawd.errors import NotFound
 from clawd.memory.keyed import KeyedMemory, parsed
 from clawd.model import Block
 from clawd.schedules import edits
@@ -307,5 +307,5 @@ def test_the_commands_say_what_was_done(
 
 
 def test_it_must_be_a_home(home: Home, tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(NotFound):
         sync(home, "main", tmp_path / "nowhere", False)
