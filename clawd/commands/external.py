@@ -207,7 +207,7 @@ class ExternalOperations:
             except ConfigError:
                 broken.append(folder)
         if len(found) > 1:
-            raise UsageError(
+            raise Refused(  # it is nothing that is wrong with what was said: that stays to be said
                 f"session {session!r} fits what {' and '.join(found)} take from outside: say which is meant",
                 hint=f"--group {found[0]}",
             )
