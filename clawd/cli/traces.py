@@ -31,9 +31,9 @@ def convert(options: Namespace, home: Home) -> int:
     ticks = f"{made['ticks_converted']:,} ticks of {made['session_id']}"
     say(f"{ticks}: {_counted(added)} added, {_counted(known)} there before")
     _name(made["broken"], "line of the trace was left out", "lines of the trace were left out")
+    _which(made["broken_lines"])
     _name(made["mended"], "line was mended", "lines were mended")
-    for each in made["broken_lines"]:
-        say(f"  line {each['line']}: {each['why']}")
+    _which(made["mended_lines"])
     for why in made["left"]:
         say(f"  left: {why}")
     give({name: made[name] for name in ("session_file", "memory_log")}, False)
@@ -42,6 +42,11 @@ def convert(options: Namespace, home: Home) -> int:
 
 def _counted(of: dict[str, int]) -> str:
     return f"{of['messages']:,} messages and {of['memories']:,} memories"
+
+
+def _which(lines: list[dict[str, Any]]) -> None:
+    for each in lines:
+        say(f"  line {each['line']}: {each['why']}")
 
 
 def _name(count: int, one: str, many: str) -> None:
