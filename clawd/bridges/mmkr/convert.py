@@ -48,7 +48,8 @@ def convert_trace_to_pythonclaw(
     {session_file, memory_log (the directory), ticks_converted, messages_generated, session_id}: what the trace holds,
     whether it was there before or not. Beyond these {memories, lines, broken (how many lines were left out),
     broken_lines[{line, why}], mended, mended_lines[{line, why}], agents[], added{messages, memories}, known{…},
-    left[]}. `progress` is called now and then, and at the end. Raises NotFound, UsageError, ClawdError, OSError; what was written stays, and is known the next time.
+    left[]}. `progress` is called now and then, and at the end. Raises NotFound, UsageError, ClawdError, OSError; what
+    was written stays, and is known the next time.
     """
     path, session = Path(trace_path).expanduser(), session_of(agent_id)
     with _opened(path) as file:
