@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clawd.cli.page import cell
@@ -14,18 +14,12 @@ _STATES = {"waits": "wait", "accepted": "in use", "left": "left"}
 
 
 def show_staged(found: Mapping[str, Any]) -> None:
-    from clawd.arrivals.report import KINDS
-
     verb = "would be" if found["dry_run"] else "is"
     head = f"From {found['home']}" + (" (nothing is written)" if found["dry_run"] else "")
     lines = [f"{head}:"]
     for group in found["groups"]:
         rows = [row for row in found["came"] if row["group"] == group]
-        lines.append(f"  into group {group}")
-        for kind, name in KINDS.items():
-            states = Counter(row["state"] for row in rows if row["kind"] == kind)
-            if states:
-                lines.append(f"    {name:<14} {sum(states.values()):>6,}  ({_counted(states)})")
+        lines += [f"  into group {group}", *_kinds(rows)]
     if not found["came"]:
         lines.append(f"  nothing that {verb} of use here")
     changes = [f"{row['from']}: {each}" for row in found["came"] for each in row["changed"] if row["state"] != "same"]
@@ -34,6 +28,20 @@ def show_staged(found: Mapping[str, Any]) -> None:
     lines += _list("chats there", found["chats"])
     lines += _list("who was allowed what there (not taken over)", found["allowed"])
     lines += _list("keys that were found, by name: enter anew those that you use (docs/services.md)", found["keys"])
+    _write(lines)
+
+
+def show_exchanged(found: Mapping[str, Any]) -> None:
+    """What came from another claw's home, where anything could, and what was written there."""
+    lines = [f"Group {found['group']} and {found['home']}{' (nothing is written)' * found['dry_run']}:"]
+    for head, rows in (("brought in", found.get("came", ())), ("written there", found["wrote"])):
+        lines += [f"  {head}", *_kinds(rows)] if rows else []
+    if len(lines) == 1:
+        lines.append("  nothing to bring in or to write")
+    rows = [*found.get("came", ()), *found["wrote"]]
+    changes = (f"{row['from']}: {each}" for row in rows for each in row["changed"] if row["state"] != "same")
+    lines += _list("changed on the way", changes)
+    lines += _list("left, and why", (f"{row['from']}: {row['why']}" for row in found["left"]))
     _write(lines)
 
 
@@ -60,6 +68,17 @@ def kinds_of(row: Mapping[str, Any]) -> str:
         f"{KINDS.get(kind, kind)} ({_counted({_STATES[state]: n for state, n in states.items()})})"
         for kind, states in row["kinds"].items()
     )
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    from clawd.arrivals.report import KINDS
+
+    states = {kind: Counter(row["state"] for row in rows if row["kind"] == kind) for kind in KINDS}
+    return [
+        f"    {name:<14} {states[kind].total():>6,}  ({_counted(states[kind])})"
+        for kind, name in KINDS.items()
+        if states[kind]
+    ]
 
 
 def _counted(states: Mapping[str, int]) -> str:

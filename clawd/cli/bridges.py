@@ -79,17 +79,25 @@ def pythonclaw_import(options: Namespace, home: Home) -> int:
 def pythonclaw_export(options: Namespace, home: Home) -> int:
     from clawd.bridges.pythonclaw import writing
 
-    give(writing.export(home, options.group, Path(options.source_home).expanduser(), options.dry_run), options.json)
-    return 0
+    return _exchanged(
+        options, writing.export(home, options.group, Path(options.source_home).expanduser(), options.dry_run)
+    )
 
 
 def pythonclaw_sync(options: Namespace, home: Home) -> int:
     from clawd.bridges.pythonclaw import sync
 
     done = sync.sync(home, options.group, Path(options.source_home).expanduser(), options.dry_run)
-    give(done, options.json)
+    _exchanged(options, done)
     if any(row["state"] != "same" for row in done["came"]) and not (options.json or options.dry_run):
         say("What came is not used yet. Look at it, then: clawd bridge accept pythonclaw")
+    return 0
+
+
+def _exchanged(options: Namespace, done: dict[str, Any]) -> int:
+    from clawd.cli.arrivals import show_exchanged
+
+    write_json(done) if options.json else show_exchanged(done)
     return 0
 
 

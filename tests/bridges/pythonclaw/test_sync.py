@@ -301,9 +301,13 @@ def test_the_commands_say_what_was_done(
     options = Namespace(group="main", source_home=str(claw), dry_run=False, json=False)
     assert cli.pythonclaw_sync(options, home) == 0
     printed = capsys.readouterr()
-    assert "sessions/cli.md" in printed.out and "clawd bridge accept pythonclaw" in printed.err
+    assert "  brought in\n    conversations " in printed.out and "clawd bridge accept pythonclaw" in printed.err
     assert cli.pythonclaw_sync(options, home) == 0
     assert "accept" not in capsys.readouterr().err
+    options = Namespace(group="main", source_home=str(tmp_path / "new"), dry_run=True, json=False)
+    assert cli.pythonclaw_export(options, home) == 0
+    printed = capsys.readouterr().out
+    assert f"Group main and {tmp_path / 'new'} (nothing is written):\n  written there\n    conversations " in printed
 
 
 def test_it_must_be_a_home(home: Home, tmp_path: Path) -> None:
