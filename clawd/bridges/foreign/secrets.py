@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from clawd.bridges import loose
 from clawd.bridges.foreign.place import ANEW, Place, rows, shown, table, text_of
 
 _ENV_LINE = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Z][A-Z0-9_]{0,63})[ \t]*=[ \t]*(.*)")
@@ -26,6 +27,7 @@ _LIKE_A_KEY = re.compile(
 )
 _ALLOWED = re.compile(r"(?i)(?:group_?)?(?:allow_?(?:from|list|ed|ed_?users)|allow)$")
 _POLICY = re.compile(r"(?i)(?:dm|group)_?policy$")
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties")
 _MOST = 50  # ids of one list that are told
 _DEEPEST = 24
 
@@ -40,10 +42,15 @@ _SETTING = re.compile(r"(?m)^[ \t]*[\"']?([A-Za-z][\w.-]{0,63})[\"']?[ \t]*[:=][
 
 def env(place: Place, path: str) -> None:
     """The names that an environment file sets."""
-    if (found := place.text(path)) is None:
-        return
+    if (found := place.text(path)) is not None:
+        for name in set_in(found.text):
+            told(place, name, path)
+
+
+def set_in(text: str) -> Iterator[str]:
+    """The names that the text of an environment file sets."""
     closing = ""
-    for line in found.text.split("\n"):
+    for line in text.split("\n"):
         if closing:  # a value of several lines, none of which is a name
             closing = "" if line.rstrip().endswith(closing) else closing
             continue
@@ -53,7 +60,7 @@ def env(place: Place, path: str) -> None:
         if value[:1] in ("'", '"') and not (len(value) > 1 and value[1:].rstrip().endswith(value[0])):
             closing = "" if value[0] in value[1:] else value[0]
         if value.strip("='\" ") or closing:
-            told(place, match[1], path)
+            yield match[1]
 
 
 def credential(place: Place, path: str) -> None:
@@ -98,6 +105,17 @@ def _is_key(name: str, parent: str, value: Any) -> bool:
     if not isinstance(value, str) or not value.strip():
         return False
     return bool(_NAMED.search(parent)) or bool(_SECRET.search(name) and not _NO_KEY.search(name))
+
+
+def within(path: str, data: bytes) -> list[str]:
+    """Names of keys in a file that may be a config, by its name."""
+    lower = path.lower()
+    if lower.endswith((".json", ".json5", ".jsonc")):
+        try:
+            return keys(loose.read(data.decode("utf-8-sig", "replace")))
+        except loose.NotJson:
+            return []
+    return settings(data.decode("utf-8", "replace")) if lower.endswith(_SETTINGS) else []
 
 
 def settings(text: str) -> list[str]:

@@ -28,7 +28,6 @@ _LOOKED = 5_000  # folders that are looked at
 _CLAWS = ("openclaw", "clawdbot", "moltbot", "clawdis", "nanobot", "nanoclaw")
 _FENCED = re.compile(r"\A\ufeff?\s*---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"^(name|description)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
-_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties")
 _INSTALLED = ("formula", "package", "module", "cask", "id")  # what a step of an installation names
 _FILE = 8 << 20  # bytes of one file
 
@@ -105,16 +104,7 @@ class Skills:
 
     def _secret(self, source: str, relative: str, data: bytes) -> bool:
         """Whether it is a config with keys in it, which is then left."""
-        lower = relative.lower()
-        if lower.endswith((".json", ".json5", ".jsonc")):
-            try:
-                keys = secrets.keys(loose.read(data.decode("utf-8-sig", "replace")))
-            except loose.NotJson:
-                return False
-        elif lower.endswith(_SETTINGS):
-            keys = secrets.settings(data.decode("utf-8", "replace"))
-        else:
-            return False
+        keys = secrets.within(relative, data)
         for key in keys:
             secrets.told(self._place, key, source)
         if keys:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clawd.arrivals.items import Brought, Item, Kind
+from clawd.bridges.foreign import secrets
+from clawd.bridges.foreign.place import ANEW
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw import jobs, memories, sessions, settings, skills
 from clawd.bridges.pythonclaw.home import CONFIG, Source
@@ -222,7 +224,7 @@ class _Reading:
             path = f"context/knowledge/{name}"
             if not name.lower().endswith((".md", ".txt")):
                 self._source.leave(path, "PythonClaw reads .md and .txt there")
-            elif data := self._source.read(path):
+            elif (data := self._source.read(path)) and not self._has_keys(path, data):
                 self._note(path, name, data, self._main)
 
     def _instructions(self) -> None:
@@ -260,7 +262,7 @@ class _Reading:
                 if manifest.APART & set(name.split("/")):
                     continue
                 data = self._source.read(f"{root}/{name}", manifest.MOST_BYTES)
-                if data is not None:
+                if data is not None and not self._has_keys(f"{root}/{name}", data):
                     files[name] = data
                     size += len(data)
                 if size > manifest.MOST_BYTES or len(files) > manifest.MOST_FILES:
@@ -274,6 +276,17 @@ class _Reading:
             skill = skills.brought(files, folder, category, taken)
             taken.add(skill.name)
             self._add("skill", root, f"skills/{skill.name}", dict(skill.files), self._main, skill.changed)
+
+    def _has_keys(self, path: str, data: bytes) -> bool:
+        """Whether a file holds keys: then it is left, and they are told by name."""
+        name = path.rpartition("/")[2]
+        found = secrets.within(name, data)
+        if not found and secrets.CREDENTIAL.match(name):
+            found = [*secrets.set_in(data.decode("utf-8", "replace"))] or ["a credential"]
+        self._brought.keys += [f"{key} ({homes.shown(path)})" for key in found]
+        if found:
+            self._source.leave(path, ANEW)
+        return bool(found)
 
     def _skill_folders(self) -> Iterable[tuple[str, str]]:
         """(category, folder) of each skill, as PythonClaw finds them."""

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from clawd.bridges.foreign.secrets import segment
+
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 _STRING = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|,(?=\s*[}\]])', re.DOTALL)
 _SENDERS = re.compile(r"allowed\w*", re.IGNORECASE)
@@ -37,7 +39,9 @@ def read(data: bytes) -> Settings | None:
     keys, allowed = list[str](), list[str]()
     _walk(said, (), keys, allowed)
     channels = said.get("channels")
-    there = [name for name, each in channels.items() if _name(name) and each] if isinstance(channels, dict) else []
+    there = (
+        [segment(name) for name, each in channels.items() if _name(name) and each] if isinstance(channels, dict) else []
+    )
     chats = [f"{name} was set up there: here it needs its token anew" for name in there]
     isolation = said.get("isolation")
     if isinstance(isolation, dict) and isolation.get("perGroup") is True:
@@ -51,7 +55,7 @@ def _walk(value: Any, path: tuple[str, ...], keys: list[str], allowed: list[str]
     for name, each in value.items():
         if not _name(name) or len(keys) + len(allowed) > _MOST:
             continue
-        at = (*path, name)
+        at = (*path, segment(name))
         if _SENDERS.fullmatch(name) and isinstance(each, list):
             who = [str(one) for one in each if isinstance(one, str | int) and _PLAIN.fullmatch(str(one)[:65])]
             told = ", ".join(who[:20]) + (f" and {len(who) - 20} more" if len(who) > 20 else "")
