@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tracemalloc
 import os
 import socket
 import stat
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
