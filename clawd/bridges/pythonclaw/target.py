@@ -7,7 +7,6 @@ hand. Files are replaced whole, and no link is followed.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw.home import CONTEXT
 from clawd.config.home import is_home
 from clawd.errors import Refused, StorageError, UnsafePath, UsageError
-from clawd.files import open_beneath, parts_of, read_beneath, write_atomic
+from clawd.files import directory_beneath, open_beneath, read_beneath, write_atomic
 from clawd.memory import keyed
 
 NAME = ".clawd-bridge.json"
@@ -164,7 +163,7 @@ class Target:
 
     def _write(self, path: str, data: bytes) -> None:
         folder, _, name = path.rpartition("/")
-        os.close(_made(self.root, folder))
+        os.close(directory_beneath(self.root, folder, make=0o700))
         mode = 0o700 if data.startswith(b"#!") else 0o600
         with suppress(FileNotFoundError):
             at = open_beneath(self.root, path)
@@ -220,22 +219,3 @@ def _read(root: Path) -> dict[str, Any]:
         f"{root / NAME} cannot be understood: nothing was changed",
         hint="move it away: clawd then takes what lies there for PythonClaw's own",
     )
-
-
-def _made(root: Path, folder: str) -> int:
-    """A descriptor of a folder beneath `root`, made where it is missing. Raises UnsafePath for a link on the way."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    at = os.open(root, flags)
-    for part in parts_of(folder) if folder else ():
-        with suppress(FileExistsError):
-            os.mkdir(part, 0o700, dir_fd=at)
-        try:
-            below = os.open(part, flags, dir_fd=at)
-        except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise UnsafePath(f"{root / folder} is a link, or no folder") from None
-            raise
-        finally:
-            os.close(at)
-        at = below
-    return at
