@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from clawd.arrivals.items import Brought, Item
 from clawd.arrivals.staging import stage
 from clawd.bridges.pythonclaw import memories, sessions
-from clawd.bridges.pythonclaw import settings as its_settings
 from clawd.bridges.pythonclaw.forms import session_bytes
 from clawd.bridges.pythonclaw.reading import read
 from clawd.config.home import Home
@@ -93,6 +92,18 @@ def test_keys_are_named_and_never_told(claw: Path) -> None:
     ]
     assert any("telegram" in each for each in found.chats) and any("of its own" in each for each in found.chats)
     assert SECRET not in repr(found)
+
+
+def test_keys_that_lie_in_a_skill_are_named_and_never_come(claw: Path) -> None:
+    folder = claw / "context/skills/post"
+    lay(folder, {"SKILL.md": "---\nname: post\ndescription: d\n---\n", ".env": f"POST_KEY={SECRET}\n",
+                 "config.json": f'{{"apiKey": "{SECRET}"}}', "in/service-account.json": SECRET,
+                 "settings.yaml": f"token: {SECRET}\n", "plain.json": '{"lines": 3}'})  # fmt: skip
+    found = read(claw, None)
+    assert {*by_place(found)["main", "skills/post"].files} == {"SKILL.md", "plain.json"}
+    assert SECRET.encode() not in b"".join(data for item in found.items for data in item.files.values())
+    at = "(context/skills/post/{})".format
+    assert {f"POST_KEY {at('.env')}", f"apiKey {at('config.json')}", f"token {at('settings.yaml')}"} <= {*found.keys}
 
 
 def test_every_message_of_both_dialects_comes(claw: Path) -> None:
@@ -310,10 +321,9 @@ def test_no_session_s_bytes_are_too_much(data: bytes, stem: str) -> None:
 
 @steady
 @given(hostile)
-def test_no_memory_s_or_setting_s_bytes_are_too_much(data: bytes) -> None:
+def test_no_memory_s_bytes_are_too_much(data: bytes) -> None:
     found = memories.read(data)
     assert parsed(memories.file(found.facts.values()))[1].keys() == found.facts.keys()
-    its_settings.read(data)
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
