@@ -20,7 +20,7 @@ from clawd.bridges.pythonclaw.home import CONFIG
 from clawd.bridges.pythonclaw.sessions import SOURCE, Session
 from clawd.config.load import machine_zone
 from clawd.errors import ClawdError, UsageError
-from clawd.ids import file_name, folded, is_group_name, safe_name
+from clawd.ids import file_name, folded, free, group_like, safe_name
 from clawd.memory import daily
 from clawd.memory.keyed import FACTS, INDEX, Fact
 from clawd.skills import manifest
@@ -119,7 +119,7 @@ class _Reading:
             if shown(safe) != safe:
                 self._place.leave(f"{_GROUPS}/{safe}", "its name cannot be shown")
                 continue
-            group = self._group or _group_name(safe, taken)
+            group = self._group or free(group_like(safe, "chat"), lambda each: folded(each) not in taken)
             taken.add(folded(group))
             chats.append(_Chat(safe, group))
             self._brought.chats.append(f"{safe} had a memory of its own: it is for the group {group}")
@@ -218,8 +218,7 @@ class _Reading:
     def _note(self, path: str, name: str, data: bytes, group: str, changed: Iterable[str] = ()) -> None:
         plain = re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~")
         taken = self._notes.setdefault(group, set())
-        names = (f"{plain or 'note'}-{n}" if n > 1 else plain or "note" for n in range(1, len(taken) + 2))
-        stem = next(each for each in names if folded(each) not in taken)
+        stem = free(plain or "note", lambda each: folded(each) not in taken)
         taken.add(folded(stem))
         self._add("note", path, f"memory/notes/{stem}.md", data, group, changed)
 
@@ -340,10 +339,3 @@ def _is_own(path: str, data: bytes) -> bool:
     head = data[:4096].decode("utf-8", "replace").removeprefix("\ufeff")
     match = re.match(r"# Session: ([^\r\n]*)", head)
     return match is not None and path.endswith(f"/{safe_name(match[1])}.md")
-
-
-def _group_name(safe: str, taken: set[str]) -> str:
-    """A name that a group may have, as like the chat's safe id as can be, and not one of `taken`."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", safe).lstrip("-_")[:56] or "chat"
-    name = name if is_group_name(name) else f"chat-{name}"
-    return next(each for n in range(1, len(taken) + 2) if folded(each := f"{name}-{n}" if n > 1 else name) not in taken)
