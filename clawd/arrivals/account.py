@@ -128,10 +128,15 @@ def write(place: Path, account: Account) -> None:
 # ── what lies beside it ──
 
 
+def misplaced(kind: Kind, to: str) -> str:
+    """Why there is no such place for a thing of this kind; empty where there is."""
+    return "" if _PLACES[kind](to) else f"{to[:_NAME_BYTES]!a} is no place for it"
+
+
 def refused(kind: Kind, to: str, files: Mapping[str, bytes]) -> str:
     """Why something cannot lie where it is to; empty where it can."""
-    if not _PLACES[kind](to):
-        return f"{to[:_NAME_BYTES]!a} is no place for it"
+    if why := misplaced(kind, to):
+        return why
     if (kind == "skill") is ("" in files) or not files:
         return "it is no folder" if kind == "skill" else "it is no file"
     for path in (to, *filter(None, files)):

@@ -561,3 +561,57 @@ def test_what_is_left_is_sent_by_a_line_of_the_owner_s_alone(home: Home) -> None
     assert found.files == [] and "not your own word" in found.refused[0]
     found = resolve(folder, [("CLAUDE.md", "@CLAUDE.pythonclaw.md")])
     assert found.files == [("CLAUDE.pythonclaw.md", "# Instructions\n\nAnswer in Portuguese.\n")]
+
+
+# ── somebody else's hand in import/ ──
+
+
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [
+        ("instructions", "group.toml"),
+        ("instructions", "schedules/every.toml"),
+        ("instructions", "skills/evil/SKILL.md"),
+        ("profile", "CLAUDE.md"),
+        ("instructions", "../../CLAUDE.md"),
+        ("instructions", "/etc/hostname"),
+        ("schedule", "memory/2026-03-07.toml"),
+        ("schedule", "schedules/a b.toml"),
+        ("day", "memory/MEMORY.md"),
+        ("facts", "import.json"),
+        ("session", "CLAUDE.md"),
+        ("skill", "skills/../skills"),
+        ("skill", "skills"),
+    ],
+)
+def test_an_account_that_points_elsewhere_reaches_nothing(home: Home, kind: str, to: str) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    for name in ("group.toml", "schedules/every.toml", "skills/evil/SKILL.md", "memory/2026-03-07.toml"):
+        (place(home) / name).parent.mkdir(parents=True, exist_ok=True)
+        (place(home) / name).write_bytes(SCHEDULE)
+    said = json.loads(file.read_bytes())
+    said["items"] = [{"kind": kind, "from": "x", "to": to, "state": "waits"}]
+    file.write_text(json.dumps(said))
+    root = home.group("main").root
+    before = tree(root)
+    result = accept(home)
+    assert result["accepted"] == [] and "is no place for it" in why(result)
+    after = tree(root)
+    assert {path for path in after if after[path] != before.get(path) and not path.startswith("import/")} == set()
+
+
+def test_ids_that_were_brought_in_lock_nobody_out(home: Home) -> None:
+    ids = ["telegram:7", "telegram:7@main", "telegram:7@main@main"]
+    for n, id in enumerate(ids):
+        bring(home, item("session", f"sessions/{n}.md", session(id, "hello"), "family"))
+    accept(home, group="family")
+    ledger = Ledger.open(home.ledger_file)
+    try:
+        ledger.tx(lambda tx: groups.add(tx, "main", "2026-12-01T09:00:00+00:00"))
+        base = ledger.tx(lambda tx: groups.own_base(tx, "telegram:7", "main"))
+        assert base not in ids
+        assert ledger.tx(lambda tx: groups.open_session(tx, base, "main", "2026-12-01T09:00:00+00:00")).group == "main"
+        assert ledger.tx(lambda tx: groups.own_base(tx, "telegram:7", "main")) == base
+    finally:
+        ledger.close()
