@@ -40,11 +40,8 @@ class Bringing:
             return self._group
         if name not in self._groups:
             taken = {folded(each) for each in self._groups.values()}
-            self._groups[name] = (
-                MAIN
-                if main
-                else free(group_like(name, self.place.brought.source), lambda each: folded(each) not in taken)
-            )
+            like = MAIN if main else group_like(name, self.place.brought.source)
+            self._groups[name] = free(like, lambda each: main or folded(each) not in taken)
             if self._groups[name] != name:
                 self.place.brought.chats.append(f"what was {shown(name)} there is the group {self._groups[name]}")
         return self._groups[name]
