@@ -145,7 +145,7 @@ def _put(at: int, path: str, wanted: Piece) -> str:
     if hashlib.sha256(content).hexdigest() != wanted.sha256:
         return "it is being changed just now: export once more"
     try:
-        _write(at, path, content, wanted.mode)
+        put(at, path, content, wanted.mode)
     except UnsafePath:
         return _LINK
     return ""
@@ -187,7 +187,7 @@ def _plain(path: str) -> bool:
 def _keep(at: int, manifest: str, group: str, files: Mapping[str, tuple[str, ...]]) -> None:
     said = {path: known[0] if len(known) == 1 else list(known) for path, known in sorted(files.items())}
     text = json.dumps({"schema": 1, "by": "clawd", "group": group, "files": said}, indent=1, ensure_ascii=True)
-    _write(at, manifest, f"{text}\n".encode(), 0o600)
+    put(at, manifest, f"{text}\n".encode(), 0o600)
 
 
 # ── beneath the directory ──
@@ -251,7 +251,7 @@ def _within(path: str, wholes: Collection[str]) -> bool:
     return any(path.startswith(f"{whole}/") for whole in wholes)
 
 
-def _write(root: int, path: str, content: bytes, mode: int) -> None:
+def put(root: int, path: str, content: bytes, mode: int) -> None:
     """Put a file there, whole or not at all, durably. Raises UnsafePath, OSError."""
     *parents, name = parts_of(path)
     at = directory_beneath(root, "/".join(parents), make=0o755 if mode & 0o044 else 0o700)

@@ -226,7 +226,7 @@ class _Reading:
         for path, name in self._files("context/knowledge"):
             if not name.lower().endswith((".md", ".txt")):
                 self._place.leave(path, "PythonClaw reads .md and .txt there")
-            elif data := self._place.content(path, _FILE):
+            elif (data := self._place.content(path, _FILE)) and not secrets.held(self._place, path, data):
                 self._note(path, name, data, self._main)
 
     def _instructions(self) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from clawd import faults
+from clawd.bridges.exported import put
 from clawd.bridges.foreign.place import shown
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw.home import CONTEXT
@@ -163,14 +164,16 @@ class Target:
             self._kept = json.dumps(said, sort_keys=True)
 
     def _write(self, path: str, data: bytes) -> None:
-        folder, _, name = path.rpartition("/")
-        os.close(directory_beneath(self.root, folder, make=0o700))
         mode = 0o700 if data.startswith(b"#!") else 0o600
-        with suppress(FileNotFoundError):
-            at = open_beneath(self.root, path)
-            mode = stat.S_IMODE(os.fstat(at).st_mode)
-            os.close(at)
-        write_atomic(self.root / folder / name, data, mode)
+        root = directory_beneath(self.root, "")
+        try:
+            with suppress(FileNotFoundError):
+                at = open_beneath(root, path)
+                mode = stat.S_IMODE(os.fstat(at).st_mode)
+                os.close(at)
+            put(root, path, data, mode)
+        finally:
+            os.close(root)
 
 
 def opened(root: Path, dry_run: bool) -> Target:
@@ -179,8 +182,11 @@ def opened(root: Path, dry_run: bool) -> Target:
     with suppress(UsageError):
         root = homes.found(root)
     root = root.absolute()
-    if is_home(root):
+    real = root.resolve()
+    if is_home(real):
         raise UsageError(f"{root} is a home of clawd, not of PythonClaw")
+    if any(is_home(each) for each in real.parents):
+        raise UsageError(f"{root} lies in a home of clawd, where an agent or clawd itself would meet it")
     if root.is_symlink() or (root.exists() and not root.is_dir()):
         raise UsageError(f"{root} is no folder")
     empty = not root.is_dir() or not any(each.name != NAME for each in root.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -94,16 +95,29 @@ def test_keys_are_named_and_never_told(claw: Path) -> None:
     assert SECRET not in repr(found)
 
 
-def test_keys_that_lie_in_a_skill_are_named_and_never_come(claw: Path) -> None:
-    folder = claw / "context/skills/post"
-    lay(folder, {"SKILL.md": "---\nname: post\ndescription: d\n---\n", ".env": f"POST_KEY={SECRET}\n",
-                 "config.json": f'{{"apiKey": "{SECRET}"}}', "in/service-account.json": SECRET,
-                 "settings.yaml": f"token: {SECRET}\n", "plain.json": '{"lines": 3}'})  # fmt: skip
-    found = read(claw, None)
-    assert {*by_place(found)["main", "skills/post"].files} == {"SKILL.md", "plain.json"}
-    assert SECRET.encode() not in b"".join(data for item in found.items for data in item.files.values())
-    at = "(context/skills/post/{})".format
-    assert {f"POST_KEY {at('.env')}", f"apiKey {at('config.json')}", f"token {at('settings.yaml')}"} <= {*found.keys}
+def test_files_with_keys_are_never_copied(tmp_path: Path) -> None:
+    key = "sk-ant-0123456789abcdefghij"
+    skill = "context/skills/post"
+    odd = {
+        f"{skill}/.env": f"POST_TOKEN={key}\n",
+        f"{skill}/config/.env.local": f"export OTHER='{key}'\n",
+        f"{skill}/prod.env": f"THIRD={key}\n",
+        f"{skill}/credentials.json": json.dumps({"x": key}),
+        f"{skill}/settings.json": json.dumps({"deep": [{"apiKey": key}]}),
+        f"{skill}/settings.yaml": f"user: a\npassword: {key}\n",
+        f"{skill}/id_ed25519": key,
+        f"{skill}/key.pem": key,
+        f"{skill}/.netrc": f"machine x password {key}",
+        "context/knowledge/secrets.txt": key,
+    }
+    rest = {f"{skill}/SKILL.md": "---\nname: post\ndescription: d\n---\nb\n", f"{skill}/data.json": '{"a": 1}'}
+    config = json.dumps({"llm": {key: {"apiKey": key}}, "channels": {key: {"token": key}}})
+    found = read(lay(tmp_path, odd | rest | {"pythonclaw.json": config}), None)
+    [item] = found.items
+    assert sorted(item.files) == ["SKILL.md", "data.json"]
+    assert key not in repr(found)
+    assert {each.source for each in found.left if "keys" in each.why} == {*odd}
+    assert {f"POST_TOKEN ({skill}/.env)", f"deep[0].apiKey ({skill}/settings.json)"} <= {*found.keys}
 
 
 def test_every_message_of_both_dialects_comes(claw: Path) -> None:
