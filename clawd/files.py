@@ -251,6 +251,19 @@ def sync_directory(path: Path) -> None:
         os.close(at)
 
 
+def append_whole(descriptor: int, data: bytes, size: int) -> None:
+    """All of it behind the `size` bytes of a file that nobody else writes to now, durably, or nothing. Raises
+    OSError."""
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    except BaseException:
+        os.ftruncate(descriptor, size)
+        raise
+
+
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` by `data`, whole or not at all, durably."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
