@@ -69,11 +69,13 @@ def credential(place: Place, path: str) -> None:
     place.leave(path, ANEW)
 
 
-def hidden(place: Place, folder: str) -> None:
-    """Hidden files of a folder that hold keys: they are left, and their keys are told."""
-    for name in place.names(folder):
-        if name.startswith(".") and CREDENTIAL.match(name):
-            credential(place, within(folder, name))
+def credentials(place: Place, folder: str) -> set[str]:
+    """Those of a folder's files, hidden ones too, that hold keys and nothing else: as `credential`. Gives their
+    names."""
+    found = [name for name in place.names(folder) if CREDENTIAL.match(name)]
+    for name in found:
+        credential(place, within(folder, name))
+    return {*found}
 
 
 def held(place: Place, path: str, data: bytes) -> bool:

@@ -81,7 +81,7 @@ class Skills:
     def _files(self, path: str) -> dict[str, str]:
         """Its files by their paths in it."""
         files = dict[str, str]()
-        secrets.hidden(self._place, path)
+        secrets.credentials(self._place, path)
         taken = set[str]()
         for source in self._place.files(path, deepest=DEEPEST - 1, most=MOST_FILES - 1):
             relative = source.removeprefix(f"{path}/")

@@ -259,7 +259,7 @@ class _Reading:
         for category, folder in self._skill_folders():
             root = "/".join(filter(None, (_SKILLS, category, folder)))
             files, size = dict[str, bytes](), 0
-            secrets.hidden(self._place, root)
+            secrets.credentials(self._place, root)
             for path, name in self._files(root):
                 data = self._place.content(path, manifest.MOST_BYTES)
                 if data is not None and not secrets.held(self._place, path, data):
