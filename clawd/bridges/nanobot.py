@@ -42,8 +42,7 @@ _OF_SYSTEM = ("dream", "heartbeat")  # jobs that nanobot makes itself
 
 
 def read(home: Path, group: str | None, *, now: datetime | None = None) -> Brought:
-    """All that it has; with `group` all for that group, else for `main`. Raises NotFound, UsageError for what is no
-    such home."""
+    """All that it has; with `group` all for that group, else for `main`. Raises UsageError for what is no such home."""
     bringing = Bringing(home, "nanobot", group, now)
     place, main = bringing.place, bringing.group("main", main=True)
     is_home = place.kind("config.json") == "file" or place.kind("workspace") == "folder"
@@ -54,16 +53,13 @@ def read(home: Path, group: str | None, *, now: datetime | None = None) -> Broug
     workspaces = ["workspace"] if place.kind("workspace") == "folder" else []
     if is_home:
         _config(bringing, workspaces)
-        for name in place.names(""):
-            if secrets.CREDENTIAL.match(name):
-                secrets.credential(place, name)
     for folder in workspaces if is_home else [""]:
         _workspace(bringing, main, folder)
     if is_home:
         _jobs(bringing, main, "cron/jobs.json")
         _sessions(bringing, main, "sessions")
         known = _OF_THE_HOME | {folder.partition("/")[0] for folder in workspaces}
-        known |= {name for name in place.names("") if secrets.CREDENTIAL.match(name)} | JUNK
+        known |= secrets.credentials(place, "") | JUNK
         bringing.rest("", lambda name: name in known, "it is of its program's own use")
     return bringing.done()
 

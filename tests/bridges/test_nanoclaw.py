@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clawd.bridges import nanoclaw
-from clawd.errors import NotFound, UsageError
+from clawd.errors import UsageError
 from clawd.schedules.file import parse_schedule
 from clawd.sessions.format import parse
 from tests.bridges.homes import NOW, SECRET, files, item, places, text, told, why
@@ -199,7 +199,7 @@ def test_names_of_groups_are_made_valid(tmp_path: Path) -> None:
 def test_what_is_no_home_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing of NanoClaw"):
         nanoclaw.read(tmp_path, None)
-    with pytest.raises(NotFound, match="no folder"):
+    with pytest.raises(UsageError, match="no folder"):
         nanoclaw.read(tmp_path / "nowhere", None)
     with pytest.raises(UsageError, match="group's name"):
         nanoclaw.read(first_home(tmp_path), "../x")

@@ -17,15 +17,10 @@ from clawd.config.begin import ensure_group
 from clawd.config.home import Home
 from clawd.errors import StorageError
 from clawd.faults import InjectedFault
-<<<<<<< HEAD
-from clawd.ledger import groups, injected
-from clawd.ledger.db import Ledger, Transaction
-=======
 from clawd.ledger import groups, injected, turns
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
 from clawd.model import Offer
->>>>>>> refs/heads/p-attack
 from clawd.sessions import reading
 from clawd.sessions.file import SessionFile
 from clawd.signals import News

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from clawd.arrivals.items import Brought, Left
 from clawd.bridges import loose
-from clawd.errors import NotFound, UnsafePath, UsageError
+from clawd.errors import UnsafePath, UsageError
 from clawd.files import directory_beneath, open_beneath
 
 PAGE = 1 << 20  # bytes of a text
@@ -47,12 +47,10 @@ class Place:
     """`brought` is where to say what was left, and what was found."""
 
     def __init__(self, home: Path, source: str) -> None:
-        """Raises NotFound where there is no `home`, UsageError where it is no folder that can be read."""
+        """Raises UsageError where `home` is no folder that can be read."""
         try:
             self.root = home.resolve()
             os.close(directory_beneath(self.root, ""))
-        except FileNotFoundError:
-            raise NotFound(f"there is no folder {shown(str(home))}") from None
         except (OSError, RuntimeError, ValueError, UnsafePath):
             raise UsageError(f"{shown(str(home))} is no folder that can be read") from None
         self.brought = Brought(source, self.root)
@@ -166,7 +164,7 @@ class Place:
         return data
 
     def copy(self, relative: str, to: Path, most: int) -> bool:
-        """Copy a file; whether it was there, and not left. As `bytes`, but not all at once in memory."""
+        """Copy a file; whether it was there, and not left. As `content`, but not all at once in memory."""
         try:
             with os.fdopen(open_beneath(self.root, relative), "rb") as file, to.open("xb") as copy:
                 copied = os.fstat(file.fileno()).st_size

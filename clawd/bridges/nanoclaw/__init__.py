@@ -25,7 +25,7 @@ from clawd.bridges.foreign.bringing import MAIN, Bringing
 from clawd.bridges.foreign.place import ANEW, JUNK, Place, table, within
 from clawd.bridges.foreign.tables import opened
 from clawd.bridges.nanoclaw import first, second
-from clawd.errors import NotFound, UsageError
+from clawd.errors import UsageError
 
 _INSTRUCTIONS = ("CLAUDE.md", "instructions.prepend.md", "CLAUDE.local.md")
 _COMPOSED = "<!-- Composed at spawn"
@@ -39,7 +39,7 @@ _TAKEN = frozenset({*_INSTRUCTIONS, "memory", "skills", ".claude", ".seed.md", "
 
 def read(home: Path, group: str | None, *, now: datetime | None = None) -> Brought:
     """All that it has; with `group` all for that group, else each folder for a group of its name, and the main one for
-    `main`. Raises NotFound, UsageError for what is no such home."""
+    `main`. Raises UsageError for what is no such home."""
     bringing = Bringing(home, "nanoclaw", group, now)
     place = bringing.place
     if not any(place.kind(path) for path in ("groups", first.DATABASE, second.DATABASE)):
@@ -155,6 +155,6 @@ def _beside(folder: Path) -> Place | None:
     """The folder of its allowlists beside the home, where there is one, and no link leads to it."""
     try:
         beside = Place(folder, "nanoclaw")
-    except (NotFound, UsageError):
+    except UsageError:
         return None
     return beside if beside.root == folder else None

@@ -50,7 +50,7 @@ _PAIRED = re.compile(r"([\w-]{1,64})-allowFrom\.json")
 
 def read(home: Path, group: str | None, *, now: datetime | None = None) -> Brought:
     """All that it has; with `group` all for that group, else its default agent for `main`, and each other one for a
-    group of its own name. Raises NotFound, UsageError for what is no such home."""
+    group of its own name. Raises UsageError for what is no such home."""
     bringing = Bringing(home, "openclaw", group, now)
     place = bringing.place
     config_file = next((name for name in _CONFIGS if place.kind(name) == "file"), "")
@@ -158,10 +158,7 @@ def _workspace(bringing: Bringing, group: str, folder: str) -> None:
     for name, why in _ONCE.items():
         if name in names:
             place.leave(within(folder, name), why)
-    keys = {name for name in names if secrets.CREDENTIAL.match(name)}
-    for name in sorted(keys):
-        secrets.credential(place, within(folder, name))
-    known = _OF_A_WORKSPACE | keys | JUNK
+    known = _OF_A_WORKSPACE | secrets.credentials(place, folder) | JUNK
     bringing.rest(folder, lambda name: name in known, "OpenClaw reads it on demand alone")
 
 

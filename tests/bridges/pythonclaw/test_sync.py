@@ -18,7 +18,7 @@ from clawd.bridges.pythonclaw.sync import sync
 from clawd.bridges.pythonclaw.writing import export
 from clawd.cli import bridges as cli
 from clawd.config.home import Home
-from clawd.errors import NotFound
+from clawd.errors import UsageError
 from clawd.memory.keyed import KeyedMemory, parsed
 from clawd.model import Block
 from clawd.schedules import edits
@@ -301,15 +301,14 @@ def test_the_commands_say_what_was_done(
     options = Namespace(group="main", source_home=str(claw), dry_run=False, json=False)
     assert cli.pythonclaw_sync(options, home) == 0
     printed = capsys.readouterr()
-    assert "  brought in\n    conversations " in printed.out and "clawd bridge accept pythonclaw" in printed.err
+    came, went = printed.out.split("  to there\n")
+    assert came.startswith(f"Between {claw} and group main:\n  from there\n    conversations ") and "kind=" not in went
+    assert "    conversations       1  (1 new)\n" in went and "  left, and why\n    " in went
+    assert "clawd bridge accept pythonclaw" in printed.err
     assert cli.pythonclaw_sync(options, home) == 0
     assert "accept" not in capsys.readouterr().err
-    options = Namespace(group="main", source_home=str(tmp_path / "new"), dry_run=True, json=False)
-    assert cli.pythonclaw_export(options, home) == 0
-    printed = capsys.readouterr().out
-    assert f"Group main and {tmp_path / 'new'} (nothing is written):\n  written there\n    conversations " in printed
 
 
 def test_it_must_be_a_home(home: Home, tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(UsageError):
         sync(home, "main", tmp_path / "nowhere", False)
