@@ -69,7 +69,7 @@ def _counted(states: Mapping[str, int]) -> str:
 def _list(head: str, each: Iterable[str]) -> list[str]:
     found = list(dict.fromkeys(each))
     more = [f"    … and {len(found) - _MOST:,} more (--json, REPORT.md)"] if len(found) > _MOST else []
-    return [f"  {head}", *(f"    {line}" for line in found[:_MOST]), *more] if found else []
+    return [f"  {head}", *(f"    {' '.join(line.split())}" for line in found[:_MOST]), *more] if found else []
 
 
 def _write(lines: Iterable[str]) -> None:
