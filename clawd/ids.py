@@ -9,7 +9,8 @@ import hashlib
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count
 
 from clawd.errors import UsageError
 
@@ -133,6 +134,18 @@ def folder_name(name: str) -> str:
 def is_group_name(name: str) -> bool:
     """Whether a group may have this name."""
     return bool(_GROUP.fullmatch(name)) and name.lower() not in _RESERVED
+
+
+def group_like(name: str, otherwise: str) -> str:
+    """A name that a group may have, as like this one as can be; `otherwise` stands in for what has nothing of one."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:56].rstrip("-_") or otherwise
+    return plain if is_group_name(plain) else f"{otherwise}-{plain}"
+
+
+def free(name: str, is_free: Callable[[str], bool], most: int = 1 << 10) -> str:
+    """The same name, or with the first number with which it is free; of at most `most` characters then."""
+    numbered = (f"{name[: most - len(f'-{n}')].rstrip('-')}-{n}" for n in count(2))
+    return next(filter(is_free, chain([name], numbered)))
 
 
 def segment_id(base: str, n: int) -> str:

@@ -33,7 +33,6 @@ MOST_BYTES = 256 << 20  # of one thing; what is larger is not read into memory
 _ACCOUNT_BYTES = 64 << 20
 _NAME_BYTES = 200
 _TORN = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # as `files.write_atomic` calls them
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 State = Literal["waits", "accepted", "left"]
 STATES: tuple[State, ...] = ("waits", "accepted", "left")
 
@@ -232,21 +231,7 @@ def sweep(place: Path) -> None:
 
 def make(root: Path, relative: str) -> Path:
     """The folder beneath `root`, made for the owner alone. Raises UnsafePath for a link on the way, OSError."""
-    at = os.open(root, _DIRECTORY)
-    try:
-        for part in parts_of(relative) if relative else ():
-            with suppress(FileExistsError):
-                os.mkdir(part, 0o700, dir_fd=at)
-            try:
-                below = os.open(part, _DIRECTORY, dir_fd=at)
-            except OSError as error:
-                if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                    raise UnsafePath(f"{root / relative} is a link, or no folder") from None
-                raise
-            os.close(at)
-            at = below
-    finally:
-        os.close(at)
+    os.close(directory_beneath(root, relative, make=0o700))
     return root / relative
 
 

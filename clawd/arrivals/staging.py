@@ -38,13 +38,13 @@ def stage(
     make: Callable[[str], object] | None = None,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
-    """{source, home, dry_run, groups[], came[{kind, group, from, to, state: new|changed|same, changed[]}], left[{from,
-    why}], keys[], allowed[], chats[]}. `make` makes a group that is not there. Raises UsageError, Refused,
-    StorageError, UnsafePath."""
+    """{source, home, dry_run, groups[], made[], came[{kind, group, from, to, state: new|changed|same, use:
+    waits|accepted|left, changed[]}], left[{from, why}], keys[], allowed[], chats[]}. `make` makes a group that is not
+    there: those are `made`. Raises UsageError, Refused, StorageError, UnsafePath."""
     account.check_source(brought.source)
     make = make or (lambda name: ensure_group(home, folder_name(name)))
     now, came, left = rfc3339((clock or SystemClock()).now()), list[dict[str, Any]](), list(brought.left)
-    groups = list(dict.fromkeys(item.group for item in brought.items))
+    groups, made = list(dict.fromkeys(item.group for item in brought.items)), list[str]()
     there = {folded(each): each for each in group_folders(home)}
     for group in groups:
         folder_name(group)
@@ -58,14 +58,17 @@ def stage(
     for group in groups:
         items, unfit = _sound(each for each in brought.items if each.group == group)
         left += unfit
-        if group not in group_folders(home) and not dry_run:
-            make(group)
+        if group not in group_folders(home):
+            made.append(group)
+            if not dry_run:
+                make(group)
         came += _Staged(home, brought, group, now, dry_run).put(items, left)
     return {
         "source": brought.source,
         "home": str(brought.home),
         "dry_run": dry_run,
         "groups": groups,
+        "made": made,
         "came": came,
         "left": [{"from": each.source, "why": each.why} for each in left],
         "keys": list(brought.keys),
@@ -76,7 +79,7 @@ def stage(
 
 def _sound(items: Iterable[Item]) -> tuple[list[Item], list[Left]]:
     """Those that can lie where they are to, and each other's twins nowhere."""
-    sound, left, taken = list[Item](), list[Left](), dict[str, str]()
+    left, taken = list[Left](), dict[str, Item]()
     for item in items:
         if why := account.refused(item.kind, item.to, item.files):
             left.append(Left(item.source, why))
@@ -85,11 +88,11 @@ def _sound(items: Iterable[Item]) -> tuple[list[Item], list[Left]]:
         twins = [path for path in item.files if inside.setdefault(folded(path), path) != path]
         if twins:
             left.append(Left(item.source, f"names in it differ in case or composition alone: {twins[0][:200]!a}"))
-        elif (first := taken.setdefault(folded(item.to), item.source)) != item.source:
-            left.append(Left(item.source, f"{first} has its place, {item.to}"))
-        elif item not in sound:
-            sound.append(item)
-    return sound, left
+        elif (first := taken.get(folded(item.to))) is None:
+            taken[folded(item.to)] = item
+        elif first != item:
+            left.append(Left(item.source, f"{first.source} has its place, {item.to}"))
+    return list(taken.values()), left
 
 
 class _Staged:
@@ -177,7 +180,7 @@ class _Staged:
                 left.append(Left(item.source, kept))
             rows.append(
                 {"kind": item.kind, "group": self._group, "from": item.source, "to": item.to, "state": state,
-                 "changed": list(item.changed)}
+                 "use": entries[item.to].state, "changed": list(item.changed)}
             )  # fmt: skip
         return rows, entries, coming
 

@@ -24,7 +24,6 @@ from clawd.files import directory_beneath, open_beneath, parts_of
 _MANIFEST = 16 << 20  # bytes
 _LARGEST = 64 << 20  # bytes of a file that is compared; ours are smaller
 _CHUNK = 1 << 20
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGED = "it was changed here"
 _THEIRS = "it is here already, and not from clawd"
 _LINK = "a link, or what is no plain file, lies there"
@@ -255,17 +254,8 @@ def _within(path: str, wholes: Collection[str]) -> bool:
 def put(root: int, path: str, content: bytes, mode: int) -> None:
     """Put a file there, whole or not at all, durably. Raises UnsafePath, OSError."""
     *parents, name = parts_of(path)
-    at = os.dup(root)
+    at = directory_beneath(root, "/".join(parents), make=0o755 if mode & 0o044 else 0o700)
     try:
-        for parent in parents:
-            with suppress(FileExistsError):
-                os.mkdir(parent, 0o755 if mode & 0o044 else 0o700, dir_fd=at)
-            try:
-                below = os.open(parent, _DIRECTORY, dir_fd=at)
-            except NotADirectoryError:
-                raise UnsafePath(f"{path!r} would lie beneath a link, or a file") from None
-            os.close(at)
-            at = below
         temporary = f".clawd-{secrets.token_hex(8)}.tmp"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=at)
         try:

@@ -53,6 +53,14 @@ def test_what_comes_lies_beneath_import_and_is_the_owner_s_alone(home: Home) -> 
     assert {mode for path, mode in modes.items() if (place(home) / path).is_dir()} == {0o700}
 
 
+def test_of_two_things_with_one_place_the_first_has_it(home: Home) -> None:
+    one, other = (item("note", "memory/notes/a.md", data, source="a.md") for data in (b"one", b"other"))
+    result = stage(home, brought(one, one, other), dry_run=False)
+    assert [row["to"] for row in result["came"]] == ["memory/notes/a.md"]
+    assert result["left"] == [{"from": "a.md", "why": "a.md has its place, memory/notes/a.md"}]
+    assert (place(home) / "memory/notes/a.md").read_bytes() == b"one"
+
+
 def test_a_dry_run_writes_nothing_and_makes_no_group(home: Home) -> None:
     before = tree(home.root)
     result = stage(home, brought(*everything("other")), dry_run=True)

@@ -137,3 +137,17 @@ def test_the_context_of_any_session_is_shown(line: Line) -> None:
     assert "history" not in parts("--session", "mmkr:new")
     assert line("context", "show", "--session", "by:hand", "--group", "main")[0] == 5
     assert line("context", "show", "--session", "a\tb")[0] == 2
+
+
+def test_standard_input_that_is_none(
+    line: Line, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--home", str(line.home.root), *INTO, "--role", "user"]
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(words) == 2
+    assert "standard input is closed" in capsys.readouterr().err
+    terminal = io.TextIOWrapper(io.BytesIO(b"typed\n"))
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert run(words) == 0
+    assert "then Ctrl-D" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from clawd.config.home import Home
 from clawd.errors import StorageError
 from clawd.faults import InjectedFault
 from clawd.ledger import groups, injected, turns
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
 from clawd.model import Offer
 from clawd.sessions import reading
@@ -195,6 +195,27 @@ async def test_calls_of_which_nothing_is_heard_any_more_are_closed(world: World)
             await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     assert world.said() == ["", "[no result was given]"]
+
+
+async def test_a_disk_that_was_full_does_not_end_the_looking(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    close, tried = injected.close, list[str]()
+
+    def refused(tx: Transaction, before: str) -> list[str]:
+        tried.append(before)
+        if len(tried) == 1:
+            raise StorageError("the disk is full")
+        return close(tx, before)
+
+    monkeypatch.setattr(injected, "close", refused)
+    async with anyio.create_task_group() as tasks:
+        injector = world.injector()
+        await put(injector, CALL)
+        world.clock.advance(8 * 86400)
+        tasks.start_soon(injector.run)
+        while not world.path.exists() or len(world.said()) < 2:
+            await anyio.sleep(0.001)
+        tasks.cancel_scope.cancel()
+    assert len(tried) == 2
 
 
 async def test_much_is_written_piece_by_piece(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from clawd.bridges import loose
-from clawd.bridges.foreign.place import ANEW, Place, rows, shown, table, text_of
+from clawd.bridges.foreign.place import ANEW, Place, rows, shown, table, text_of, within
 
 _ENV_LINE = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Z][A-Z0-9_]{0,63})[ \t]*=[ \t]*(.*)")
 _SECRET = re.compile(
@@ -27,7 +28,6 @@ _LIKE_A_KEY = re.compile(
 )
 _ALLOWED = re.compile(r"(?i)(?:group_?)?(?:allow_?(?:from|list|ed|ed_?users)|allow)$")
 _POLICY = re.compile(r"(?i)(?:dm|group)_?policy$")
-_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties")
 _MOST = 50  # ids of one list that are told
 _DEEPEST = 24
 
@@ -37,20 +37,16 @@ CREDENTIAL = re.compile(
     r"(?:[-_.].*)?\.(?:json5?|ya?ml|toml|ini|txt|env)$"
 )
 """Names of files that hold keys and nothing else."""
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties")
 _SETTING = re.compile(r"(?m)^[ \t]*[\"']?([A-Za-z][\w.-]{0,63})[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"'#{\[]")
 
 
 def env(place: Place, path: str) -> None:
     """The names that an environment file sets."""
-    if (found := place.text(path)) is not None:
-        for name in set_in(found.text):
-            told(place, name, path)
-
-
-def set_in(text: str) -> Iterator[str]:
-    """The names that the text of an environment file sets."""
+    if (found := place.text(path)) is None:
+        return
     closing = ""
-    for line in text.split("\n"):
+    for line in found.text.split("\n"):
         if closing:  # a value of several lines, none of which is a name
             closing = "" if line.rstrip().endswith(closing) else closing
             continue
@@ -60,7 +56,7 @@ def set_in(text: str) -> Iterator[str]:
         if value[:1] in ("'", '"') and not (len(value) > 1 and value[1:].rstrip().endswith(value[0])):
             closing = "" if value[0] in value[1:] else value[0]
         if value.strip("='\" ") or closing:
-            yield match[1]
+            told(place, match[1], path)
 
 
 def credential(place: Place, path: str) -> None:
@@ -71,6 +67,34 @@ def credential(place: Place, path: str) -> None:
     else:
         told(place, "a credential", path)
     place.leave(path, ANEW)
+
+
+def credentials(place: Place, folder: str) -> set[str]:
+    """Those of a folder's files, hidden ones too, that hold keys and nothing else: as `credential`. Gives their
+    names."""
+    found = [name for name in place.names(folder) if CREDENTIAL.match(name)]
+    for name in found:
+        credential(place, within(folder, name))
+    return {*found}
+
+
+def held(place: Place, path: str, data: bytes) -> bool:
+    """Whether a file holds keys, by its name or as a config does: it is left then, and they are told."""
+    name = path.rpartition("/")[2].lower()
+    if CREDENTIAL.match(name):
+        credential(place, path)
+        return True
+    found = list[str]()
+    if name.endswith((".json", ".json5", ".jsonc")):
+        with suppress(loose.NotJson):
+            found = keys(loose.read(data.decode("utf-8-sig", "replace")))
+    elif name.endswith(_SETTINGS):
+        found = settings(data.decode("utf-8", "replace"))
+    for key in found:
+        told(place, key, path)
+    if found:
+        place.leave(path, ANEW)
+    return bool(found)
 
 
 def config(place: Place, path: str, value: Any) -> None:
@@ -105,17 +129,6 @@ def _is_key(name: str, parent: str, value: Any) -> bool:
     if not isinstance(value, str) or not value.strip():
         return False
     return bool(_NAMED.search(parent)) or bool(_SECRET.search(name) and not _NO_KEY.search(name))
-
-
-def within(path: str, data: bytes) -> list[str]:
-    """Names of keys in a file that may be a config, by its name."""
-    lower = path.lower()
-    if lower.endswith((".json", ".json5", ".jsonc")):
-        try:
-            return keys(loose.read(data.decode("utf-8-sig", "replace")))
-        except loose.NotJson:
-            return []
-    return settings(data.decode("utf-8", "replace")) if lower.endswith(_SETTINGS) else []
 
 
 def settings(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from clawd.arrivals import account
 from clawd.arrivals.items import Item
 from clawd.bridges import loose
 from clawd.bridges.foreign import secrets
-from clawd.bridges.foreign.place import ANEW, JUNK, Place, rows, shown, table, text_of, within
+from clawd.bridges.foreign.place import JUNK, Place, rows, shown, table, text_of, within
 from clawd.frontmatter import Unreadable
 from clawd.ids import folded
 from clawd.skills.manifest import DEEPEST, MOST_BYTES, MOST_FILES
@@ -67,7 +67,7 @@ class Skills:
         size = 0
         for relative, source in files.items():
             data = self._place.content(source, _FILE)
-            if data is None or self._secret(source, relative, data):
+            if data is None or secrets.held(self._place, source, data):
                 continue
             if (size := size + len(data)) > MOST_BYTES - MOST:
                 self._place.leave(path, f"it is larger than the {MOST_BYTES >> 20} MB that a skill may have")
@@ -81,9 +81,7 @@ class Skills:
     def _files(self, path: str) -> dict[str, str]:
         """Its files by their paths in it."""
         files = dict[str, str]()
-        for name in self._place.names(path):
-            if name.startswith(".") and secrets.CREDENTIAL.match(name):
-                secrets.credential(self._place, within(path, name))
+        secrets.credentials(self._place, path)
         taken = set[str]()
         for source in self._place.files(path, deepest=DEEPEST - 1, most=MOST_FILES - 1):
             relative = source.removeprefix(f"{path}/")
@@ -95,21 +93,10 @@ class Skills:
                 self._place.leave(source, "another file's name differs from it in case or composition alone")
             elif relative.lower() == FILE.lower():
                 files.setdefault(FILE, source)
-            elif secrets.CREDENTIAL.match(relative.rpartition("/")[2]):
-                secrets.credential(self._place, source)
             else:
                 taken.add(folded(relative))
                 files[relative] = source
         return files
-
-    def _secret(self, source: str, relative: str, data: bytes) -> bool:
-        """Whether it is a config with keys in it, which is then left."""
-        keys = secrets.within(relative, data)
-        for key in keys:
-            secrets.told(self._place, key, source)
-        if keys:
-            self._place.leave(source, ANEW)
-        return bool(keys)
 
     def _needs(self, name: str, head: dict[str, Any], changed: list[str]) -> None:
         """What it says that it needs, and would have installed."""

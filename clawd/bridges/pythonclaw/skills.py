@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from clawd.bridges.pythonclaw.forms import quoted, whole
+from clawd.ids import free
 from clawd.skills.skill import COMPATIBILITY, DESCRIPTION, FILE, NAME, Skill, name_refused
 from clawd.text import unhidden
 
@@ -66,7 +67,7 @@ def brought(files: Mapping[str, bytes], folder: str, category: str = "", taken: 
     if text.startswith("\ufeff"):
         changed.append(f"{FILE} began with a mark that kept PythonClaw from reading its frontmatter")
     said = _plain(fields.get("name", "")) or folder
-    name = free(valid(said), taken)
+    name = free(valid(said), lambda each: each not in taken, NAME)
     if name != said:
         why = "another has that name" if valid(said) == said else "a name has lower-case letters, digits and hyphens"
         changed.append(f"it was called {said[:80]!a}: {why}")
@@ -112,12 +113,6 @@ def valid(said: str) -> str:
         if name_refused(each) is None:
             return each
     return "skill"
-
-
-def free(name: str, taken: Collection[str]) -> str:
-    if name not in taken:
-        return name
-    return next(each for n in range(2, len(taken) + 3) if (each := f"{name[: NAME - 8].rstrip('-')}-{n}") not in taken)
 
 
 def _plain(value: str) -> str:

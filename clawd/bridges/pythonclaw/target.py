@@ -19,6 +19,7 @@ from typing import Any
 
 from clawd import faults
 from clawd.bridges.exported import put
+from clawd.bridges.foreign.place import shown
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw.home import CONTEXT
 from clawd.config.home import is_home
@@ -43,7 +44,7 @@ class Account:
     left: list[dict[str, str]] = field(default_factory=list)
 
     def leave(self, source: str, why: str) -> None:
-        row = {"from": homes.shown(source), "why": why}
+        row = {"from": shown(source), "why": why}
         if row not in self.left:
             self.left.append(row)
 
@@ -132,7 +133,7 @@ class Target:
                 self.files[path] = digest(data)
         self.account.wrote.append({
             "kind": kind,
-            "from": homes.shown(source),
+            "from": shown(source),
             "to": next(iter(files)),
             "state": "same" if same else "new" if old == [None] * len(old) else "changed",
             "changed": list(changed),

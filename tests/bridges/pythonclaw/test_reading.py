@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from clawd.arrivals.items import Brought, Item
 from clawd.arrivals.staging import stage
 from clawd.bridges.pythonclaw import memories, sessions
-from clawd.bridges.pythonclaw import settings as its_settings
 from clawd.bridges.pythonclaw.forms import session_bytes
 from clawd.bridges.pythonclaw.reading import read
 from clawd.config.home import Home
@@ -336,10 +335,9 @@ def test_no_session_s_bytes_are_too_much(data: bytes, stem: str) -> None:
 
 @steady
 @given(hostile)
-def test_no_memory_s_or_setting_s_bytes_are_too_much(data: bytes) -> None:
+def test_no_memory_s_bytes_are_too_much(data: bytes) -> None:
     found = memories.read(data)
     assert parsed(memories.file(found.facts.values()))[1].keys() == found.facts.keys()
-    its_settings.read(data)
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
