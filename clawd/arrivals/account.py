@@ -113,7 +113,10 @@ def read(place: Path) -> Account | None:
         schema = said.get("schema")
         if isinstance(schema, int) and schema > SCHEMA:
             raise Refused(f"{file} was written by a newer clawd (schema {schema})", hint="use that one")
-        return Account.model_validate(said)
+        found = Account.model_validate(said)
+        if found.source != place.name:
+            raise ValueError
+        return found
     except (ValueError, AttributeError, RecursionError, ValidationError):
         raise Refused(f"{file} cannot be understood: nothing was changed", hint=hint) from None
 

@@ -16,6 +16,7 @@ from clawd import faults
 from clawd.arrivals import account
 from clawd.arrivals.items import Item
 from clawd.arrivals.staging import stage
+from clawd.cli.arrivals import show_accepted
 from clawd.commands import looking, memory, schedules, skills
 from clawd.commands.arrivals import listed
 from clawd.config.home import Home
@@ -612,6 +613,26 @@ def test_an_account_that_points_elsewhere_reaches_nothing(home: Home, kind: str,
     assert result["accepted"] == [] and "is no place for it" in why(result)
     after = tree(root)
     assert {path for path in after if after[path] != before.get(path) and not path.startswith("import/")} == set()
+
+
+def test_an_account_of_another_source_is_none(home: Home) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    file.write_text(json.dumps(json.loads(file.read_bytes()) | {"source": "nanobot\x1b[31m"}))
+    with pytest.raises(ClawdError, match="cannot be understood"):
+        accept(home)
+
+
+def test_what_is_left_is_one_line_each_and_hides_nothing(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    said = json.loads(file.read_bytes())
+    said["items"] = [{"kind": "note", "from": "a\x1b[2J\u202e\nIn use in group main: x", "to": "memory/notes/gone.md"}]
+    file.write_text(json.dumps(said))
+    show_accepted(accept(home))
+    shown = capsys.readouterr().out
+    assert "\nIn use" not in shown and not {"\x1b", "\u202e"} & {*shown}
+    assert not {"\x1b", "\u202e"} & {*(place(home) / "REPORT.md").read_text()}
 
 
 def test_ids_that_were_brought_in_lock_nobody_out(home: Home) -> None:
