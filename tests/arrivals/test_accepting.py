@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -241,6 +242,16 @@ def test_a_window_of_the_last_messages_goes_on_where_it_was(home: Home) -> None:
     assert [each for each in said(home) if each[0] != "["] == [str(n) for n in range(14)]
     bring(home, item("session", "sessions/a.md", session("mmkr:a", "12", "13", "14")))
     assert len(accept(home)["left"]) == 1  # two messages may be the same by chance
+
+
+def test_one_that_went_on_here_is_known_when_its_folder_was_removed(home: Home) -> None:
+    for _ in range(2):
+        bring(home, item("session", "sessions/a.md", session("mmkr:a", "1", "2")))
+        assert accept(home)["left"] == [] and said(home)[:2] == ["1", "2"]
+        SessionFile(looking.session_file(home, "mmkr:a"), "mmkr:a").append(blocks("here"), 7)
+        shutil.rmtree(place(home))
+    bring(home, item("session", "sessions/a.md", session("mmkr:a", "1", "2", "there")))
+    assert "another one" in why(accept(home)) and "there" not in said(home)
 
 
 def test_one_that_was_another_here_is_left(home: Home) -> None:
