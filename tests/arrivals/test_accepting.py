@@ -301,7 +301,8 @@ def test_a_fact_with_another_value_stays(home: Home) -> None:
     result = accept(home)
     assert [row["kind"] for row in result["accepted"]] == ["facts"] and states(home) == {"memory/MEMORY.md": "left"}
     told = why(result)
-    assert "'town': it has another value" in told and "user_name" in told and "bot_name" in told
+    assert told.startswith("3 of its ") and "'town': it has another value" in told
+    assert "; bot_name is set by the owner alone" in told and "; user_name is set by the owner alone" in told
     assert OTHER not in told and "Porto" not in told and "Eve" not in told
     there = facts(home)
     assert (there["town"].text, there["town"].trust, there["user_name"].text) == (OTHER, 1.0, "Ada")
