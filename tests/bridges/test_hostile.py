@@ -182,6 +182,14 @@ def test_many_files_and_deep_folders_end(tmp_path: Path) -> None:
     assert brought.left[-1].why == "more than 1,000 things are left: only the first are told"
 
 
+def test_many_keys_are_told_up_to_a_bound(tmp_path: Path) -> None:
+    home = files(tmp_path, {"config.json": "{}", ".env": "".join(f"K{n}=1\n" for n in range(1_200))})
+
+    keys = nanobot.read(home, None, now=NOW).keys
+
+    assert len(keys) == 1_001 and keys[-1] == "… (more than 1,000 keys: only the first are told)"
+
+
 def test_many_entries_of_one_day_are_read_once_each(tmp_path: Path) -> None:
     home = nanobots.workspace(tmp_path)
     (home / "memory/HISTORY.md").write_text("[2026-04-03 10:00] a few words\n\n" * 40_000)
