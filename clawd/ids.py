@@ -63,10 +63,22 @@ def session_stems(id: str) -> Iterator[str]:
         yield f"{plain[: STEM_BYTES - 1 - digits].decode('utf-8', 'ignore')}~{digest[:digits]}"
 
 
+class Stems:
+    """File stems of sessions, no two of which some file system takes for one."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = {_one_file(stem) for stem in taken}
+
+    def choose(self, id: str) -> str:
+        """The stem for one more session."""
+        stem = next(stem for stem in session_stems(id) if _one_file(stem) not in self._taken)
+        self._taken.add(_one_file(stem))
+        return stem
+
+
 def choose_stem(id: str, taken_stems: Iterable[str]) -> str:
     """The file stem for a new session, given those that other ids hold."""
-    taken = {_one_file(stem) for stem in taken_stems}
-    return next(stem for stem in session_stems(id) if _one_file(stem) not in taken)
+    return Stems(taken_stems).choose(id)
 
 
 def _one_file(stem: str) -> str:

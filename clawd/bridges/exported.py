@@ -118,7 +118,8 @@ def _done(
     at: int, manifest: str, group: str, before: Mapping[str, tuple[str, ...]], wanted: Mapping[str, Piece], laid: Laid
 ) -> None:
     """Write and remove. Raises OSError."""
-    after = {path: known for path, known in before.items() if any(each["path"] == path for each in laid.left)}
+    left = {each["path"] for each in laid.left}
+    after = {path: known for path, known in before.items() if path in left}
     after |= {path: (wanted[path].sha256,) for path in laid.same if path in before}
     coming = {path: (*before.get(path, ()), wanted[path].sha256) for path in laid.written}
     if laid.written:

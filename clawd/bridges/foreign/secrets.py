@@ -28,6 +28,7 @@ _LIKE_A_KEY = re.compile(
 )
 _ALLOWED = re.compile(r"(?i)(?:group_?)?(?:allow_?(?:from|list|ed|ed_?users)|allow)$")
 _POLICY = re.compile(r"(?i)(?:dm|group)_?policy$")
+KEYS = 1_000  # names of one home that are told
 _MOST = 50  # ids of one list that are told
 _DEEPEST = 24
 
@@ -109,8 +110,9 @@ def config(place: Place, path: str, value: Any) -> None:
 def told(place: Place, name: str, where: str) -> None:
     """Tell a key's name once; `where` it stood."""
     named = f"{name} ({shown(where)})"
-    if named not in place.brought.keys:
-        place.brought.keys.append(named)
+    known = place.brought.keys
+    if len(known) <= KEYS and named not in known:
+        known.append(named if len(known) < KEYS else f"… (more than {KEYS:,} keys: only the first are told)")
 
 
 def segment(name: str) -> str:

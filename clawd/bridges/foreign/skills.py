@@ -20,7 +20,7 @@ from clawd.bridges.foreign.place import JUNK, Place, rows, shown, table, text_of
 from clawd.frontmatter import Unreadable
 from clawd.ids import folded
 from clawd.skills.manifest import DEEPEST, MOST_BYTES, MOST_FILES
-from clawd.skills.skill import DESCRIPTION, FILE, MOST, NAME, name_refused
+from clawd.skills.skill import DESCRIPTION, FILE, MOST, NAME, name_like, name_refused
 from clawd.text import unhidden
 
 _NESTED = 6  # folders in which skills are grouped
@@ -173,8 +173,8 @@ def _made(folder: str, text: str, claw: str) -> tuple[str, _Made]:
         head = {key: _unquoted(value)[:DESCRIPTION] for key, value in found if value}
         body = text[fenced.end() :] if fenced else text
     said = head.get("name")
-    wishes = (_nfkc(said), _nfkc(folder), _slug(folder), _slug(said))
-    name = next((each for each in wishes if each and not name_refused(each)), "skill")
+    wishes = _nfkc(said), _nfkc(folder)
+    name = next((each for each in wishes if not name_refused(each)), None) or name_like(*reversed(wishes))
     if not isinstance(said, str) or _nfkc(said) != name or unhidden(said) != said:
         changed.append(f"its name is {name}" + (f" instead of {shown(said)}" if isinstance(said, str) and said else ""))
     if not isinstance(head.get("description"), str) or not unhidden(head["description"]).strip():
@@ -233,12 +233,6 @@ def _unquoted(value: str) -> str:
 
 def _nfkc(name: Any) -> str:
     return unicodedata.normalize("NFKC", name.strip()) if isinstance(name, str) else ""
-
-
-def _slug(name: Any) -> str:
-    """Lower-case letters, digits and single hyphens of a name."""
-    plain = unicodedata.normalize("NFKD", _nfkc(name)).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:NAME].strip("-")
 
 
 def _showable(path: str) -> bool:

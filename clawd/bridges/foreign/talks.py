@@ -15,7 +15,7 @@ from typing import Any
 from clawd.arrivals.items import Item
 from clawd.bridges.foreign.place import Place, shown, table, text_of
 from clawd.clock import moment_of
-from clawd.ids import choose_stem
+from clawd.ids import Stems
 from clawd.ledger.injected import NO_RESULT
 from clawd.model import Block
 from clawd.sessions.format import write_file
@@ -31,7 +31,7 @@ class Talks:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._items = list[Item]()
-        self._stems = dict[str, list[str]]()
+        self._stems = dict[str, Stems]()
         self._ids = set[tuple[str, str]]()
 
     def add(self, group: str, source: str, id: str, blocks: Sequence[Block], *said: str) -> None:
@@ -51,9 +51,7 @@ class Talks:
             kept = _paired(kept[-newest:])[0]
         id = self._named(group, f"{claw}:{_plain(id)}")
         kept = [replace(block, meta={"source": claw, **block.meta}) for block in kept]
-        stem = choose_stem(id, self._stems.setdefault(group, []))
-        self._stems[group].append(stem)
-        to = f"sessions/{stem}.md"
+        to = f"sessions/{self._stems.setdefault(group, Stems()).choose(id)}.md"
         self._items.append(Item("session", shown(source), to, {"": write_file(id, kept)}, group, tuple(changed)))
 
     def items(self) -> list[Item]:

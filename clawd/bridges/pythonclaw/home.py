@@ -19,6 +19,7 @@ from clawd.errors import UnsafePath, UsageError
 from clawd.files import read_beneath
 
 CONTEXT, CONFIG, PID, META = "context", "pythonclaw.json", "pythonclaw.pid", "daemon.meta.json"
+_SAID = 3  # of many sentences of one kind
 
 
 def found(home: Path) -> Path:
@@ -63,8 +64,8 @@ def _lives(pid: int) -> bool:
         return True
 
 
-def lines(problems: list[str], most: int = 3) -> Iterator[str]:
+def lines(problems: list[str]) -> Iterator[str]:
     """The first of many sentences, and how many more there are."""
-    yield from problems[:most]
-    if len(problems) > most:
-        yield f"and {len(problems) - most} more of the kind"
+    yield from problems[:_SAID]
+    if len(problems) > _SAID:
+        yield f"and {len(problems) - _SAID} more of the kind"

@@ -20,7 +20,7 @@ from clawd.bridges.pythonclaw.home import CONFIG
 from clawd.bridges.pythonclaw.sessions import SOURCE, Session
 from clawd.config.load import machine_zone
 from clawd.errors import ClawdError, UsageError
-from clawd.ids import file_name, folded, free, group_like, safe_name
+from clawd.ids import Stems, file_name, folded, free, group_like, safe_name
 from clawd.memory import daily
 from clawd.memory.keyed import FACTS, INDEX, Fact
 from clawd.skills import manifest
@@ -159,11 +159,10 @@ class _Reading:
                 found[session.id] = session
             else:
                 self._place.leave(path, "it has no messages")
-        stems: dict[str, set[str]] = {}
+        stems = dict[str, Stems]()
         for session in sorted(found.values(), key=lambda each: each.path):
             group = self._group_of(session)
-            stem, data, changed = sessions.file(session, stems.setdefault(group, set()))
-            stems[group].add(stem)
+            stem, data, changed = sessions.file(session, stems.setdefault(group, Stems()))
             self._add("session", session.path, f"sessions/{stem}.md", data, group, changed)
 
     # ── what is remembered ──

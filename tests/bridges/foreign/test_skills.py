@@ -73,7 +73,7 @@ def loaded(root: Path, item: Item) -> skill.Skill:
         ("ok", "---\nname: ok\nname: ok\ndescription: d\n---\nGo.\n", "ok", "d", 1),
         ("ok", "---\nname: &x ok\ndescription: 'd'\n---\nGo.\n", "ok", "d", 2),
         ("ok", "---\nname: ok\ndescription: d\n", "ok", "name: ok", 3),
-        ("con", "---\nname: con\ndescription: d\n---\nGo.\n", "skill", "d", 1),
+        ("con", "---\nname: con\ndescription: d\n---\nGo.\n", "con-skill", "d", 1),
         ("ok", "---\nname: ok\ndescription: d\nbig: " + "x" * 40_000 + "\n---\nGo.\n", "ok", "d", 1),
     ],
 )

@@ -20,6 +20,7 @@ from clawd.bridges.pythonclaw.reading import read
 from clawd.config.home import Home
 from clawd.config.load import machine_zone
 from clawd.errors import UsageError
+from clawd.ids import Stems
 from clawd.memory.keyed import parsed
 from clawd.model import Block
 from clawd.sessions.format import parse
@@ -329,7 +330,7 @@ hostile = st.one_of(st.binary(max_size=200), texts.map(lambda text: text.encode(
 @given(hostile, texts.filter(bool))
 def test_no_session_s_bytes_are_too_much(data: bytes, stem: str) -> None:
     found = sessions.read(f"context/sessions/{stem}.md", data)
-    stem, written, _ = sessions.file(found, set())
+    stem, written, _ = sessions.file(found, Stems())
     assert [each.content for each in parse(written).blocks] == [each.content for each in found.blocks]
 
 
