@@ -23,6 +23,7 @@ from clawd.errors import Refused, UnsafePath, UsageError
 from clawd.files import remove_tree, sync_directory
 from clawd.ids import folded, folder_name
 
+MOST_GROUPS = 200  # of one home: whoever made that names them
 _EDITED = "what lies in import/ was changed by hand, and stays"
 _KEPT = f"{_EDITED}; another version has come since"
 _AWAY = "it was taken out of import/ by hand"
@@ -49,6 +50,11 @@ def stage(
         folder_name(group)
         if there.setdefault(folded(group), group) != group:
             raise UsageError(f"there is a group {there[folded(group)]!r} already; {group!a} differs in case alone")
+    if len(groups) > MOST_GROUPS:
+        raise UsageError(
+            f"it is for {len(groups):,} groups; at most {MOST_GROUPS} are made at a time",
+            hint="--group G brings all of it into one",
+        )
     for group in groups:
         items, unfit = _sound(each for each in brought.items if each.group == group)
         left += unfit

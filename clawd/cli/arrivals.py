@@ -91,7 +91,7 @@ def listed(head: str, each: Iterable[str]) -> list[str]:
     """A list with its head, cut; empty where there is nothing."""
     found = list(dict.fromkeys(each))
     more = [f"    … and {len(found) - _MOST:,} more (--json has all)"] if len(found) > _MOST else []
-    return [f"  {head}", *(f"    {line}" for line in found[:_MOST]), *more] if found else []
+    return [f"  {head}", *(f"    {' '.join(line.split())}" for line in found[:_MOST]), *more] if found else []
 
 
 def write(lines: Iterable[str]) -> None:

@@ -38,9 +38,9 @@ def convert(options: Namespace, home: Home) -> int:
     ticks = f"{_number(made['ticks_converted'], 'tick')} of {made['session_id']}"
     say(f"{ticks}: {_counted(added)} added, {_counted(known)} there before")
     _name(made["broken"], "line of the trace was left out", "lines of the trace were left out")
+    _which(made["broken_lines"])
     _name(made["mended"], "line was mended", "lines were mended")
-    for each in made["broken_lines"]:
-        say(f"  line {each['line']}: {each['why']}")
+    _which(made["mended_lines"])
     for why in made["left"]:
         say(f"  left: {why}")
     there = {"session_file": made["messages_generated"], "memory_log": made["memories"]}
@@ -55,6 +55,11 @@ def _counted(of: dict[str, int]) -> str:
 
 def _number(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def _which(lines: list[dict[str, Any]]) -> None:
+    for each in lines:
+        say(f"  line {each['line']}: {each['why']}")
 
 
 def _name(count: int, one: str, many: str) -> None:

@@ -21,6 +21,7 @@ MOST_BYTES = 64 << 20
 LEFT_S = 3600.0  # a file that is older belongs to nobody who still waits
 _FOLDER = "injected"
 _NAME = re.compile(r"[\w-]{16}\.jsonl", re.ASCII)
+_LISTS = ("pieces", "blocks", "entries")
 _ROOM = 4096  # of a line, for what is around the params
 
 Params = dict[str, Any]
@@ -29,14 +30,14 @@ Params = dict[str, Any]
 @contextmanager
 def handed(home: Home, params: Params) -> Iterator[Params]:
     """The params as they can be sent: themselves where they fit into a line, else the name of a file that is there as
-    long as this is open. One line of it has `blocks` each, so that nobody needs long for any of them. Raises UsageError
-    where they are too large."""
+    long as this is open. What is a list has a line for each, so that nobody needs long for any of them. Raises
+    UsageError where they are too large."""
     if len(wire.encode(params)) <= wire.LIMIT - _ROOM:
         yield params
         return
-    blocks = params.get("blocks")
-    rest = {name: value for name, value in params.items() if name != "blocks"}
-    lines = [wire.encode(each) for each in (rest, *(blocks if isinstance(blocks, list) else ()))]
+    of = next((name for name in _LISTS if isinstance(params.get(name), list)), "")
+    rest = {name: value for name, value in params.items() if name != of}
+    lines = [wire.encode(each) for each in (rest | {"lines": of}, *params.get(of, ()))]
     if (size := sum(map(len, lines))) > MOST_BYTES:
         raise UsageError(
             f"that is {size / (1 << 20):.1f} MB; at most {MOST_BYTES >> 20} MB can be put in at a time",
@@ -73,8 +74,9 @@ def taken(home: Home, params: Mapping[str, Any]) -> Params:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise UsageError(f"the file {name} has more than {MOST_BYTES >> 20} MB")
-    first, *blocks = [wire.decode(line) for line in data.split(b"\n") if line] or [{}]
-    return first | ({"blocks": blocks} if blocks else {})
+    first, *rows = [wire.decode(line) for line in data.split(b"\n") if line] or [{}]
+    of = first.pop("lines", "")
+    return first | ({of: rows} if of in _LISTS else {})
 
 
 def drop(home: Home, params: Mapping[str, Any]) -> None:

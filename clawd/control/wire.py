@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import socket
 import struct
 from pathlib import Path
@@ -24,7 +23,6 @@ LIMIT = 1 << 20  # bytes of a request's line
 ANSWER_LIMIT = 16 << 20  # the client trusts the daemon further than the daemon trusts it
 DEPTH = 32
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _ERRORS = {kind.code: kind for kind in (UsageError, HomeBusy, Refused, NotFound)}
 
 
@@ -35,30 +33,36 @@ def encode(message: dict[str, Any]) -> bytes:
 
 def decode(line: bytes) -> dict[str, Any]:
     """The object of a line. Raises UsageError for anything else, whatever the bytes are."""
-    if _depth(line) > DEPTH:
-        raise UsageError(f"the line is nested deeper than {DEPTH}")
     try:
         value = json.loads(line, parse_constant=_no_number)
         if rb"\u" in line:
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:  # UnicodeError and JSONDecodeError are ValueErrors
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:  # UnicodeError and JSONDecodeError are ValueErrors
         raise UsageError("the line is not JSON in UTF-8") from error
     if not isinstance(value, dict):
         raise UsageError("the line is not a JSON object")
+    if line.count(b"[") + line.count(b"{") > DEPTH and _deeper(value):
+        raise _too_deep()
     return value
 
 
-def _depth(line: bytes) -> int:
-    if line.count(b"[") + line.count(b"{") <= DEPTH:
-        return 0
-    depth = deepest = 0
-    for byte in _STRING.sub(b"", line):
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+def _deeper(value: Any) -> bool:
+    """Whether it is nested deeper than `DEPTH`. The texts in it, which may be long, are not looked at."""
+    level = [value]
+    for _ in range(DEPTH):
+        level = [
+            each
+            for outer in level
+            for each in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(each, dict | list)
+        ]
+    return bool(level)
+
+
+def _too_deep() -> UsageError:
+    return UsageError(f"the line is nested deeper than {DEPTH}")
 
 
 def _no_number(word: str) -> NoReturn:

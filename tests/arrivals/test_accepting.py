@@ -17,6 +17,7 @@ from clawd import faults
 from clawd.arrivals import account
 from clawd.arrivals.items import Item
 from clawd.arrivals.staging import stage
+from clawd.cli.arrivals import show_accepted
 from clawd.commands import looking, memory, schedules, skills
 from clawd.commands.arrivals import listed
 from clawd.config.home import Home
@@ -25,6 +26,7 @@ from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.health.arrivals import arrivals
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
+from clawd.memory import keyed
 from clawd.memory.store import OWNER, GroupMemory
 from clawd.model import Block
 from clawd.sessions import reading
@@ -378,6 +380,17 @@ def test_a_day_gets_the_entries_that_it_lacks_and_is_trusted_as_a_hand_s(home: H
     assert file.read_bytes() == before + "### 13:00:00 — heights\n\nof 90 m\n".encode()
 
 
+def test_a_fact_of_one_s_own_hand_is_not_the_log_s_that_has_its_key(home: Home) -> None:
+    file = home.group("main").memory / keyed.FACTS
+    file.write_bytes(keyed.with_fact(file.read_bytes() if file.exists() else b"", "town", "Braga", AT))
+    before = facts(home)["town"]
+    bring(home, item("day", "memory/2026-03-07.md", DAY))
+    accept(home)
+    after = facts(home)["town"]
+    assert (after.text, after.trust, after.origin) == ("Braga", before.trust, before.origin)
+    assert after.source == before.source == keyed.FACTS
+
+
 def test_long_notes_come_by_their_headings_and_a_changed_one_takes_its_own_place(home: Home) -> None:
     river = "## River {0}\n\n" + "It is the river number {0}. " * 60 + "\n\n"
     text = "# Rivers\n\n" + "".join(river.format(n) for n in range(6))
@@ -573,3 +586,77 @@ def test_what_is_left_is_sent_by_a_line_of_the_owner_s_alone(home: Home) -> None
     assert found.files == [] and "not your own word" in found.refused[0]
     found = resolve(folder, [("CLAUDE.md", "@CLAUDE.pythonclaw.md")])
     assert found.files == [("CLAUDE.pythonclaw.md", "# Instructions\n\nAnswer in Portuguese.\n")]
+
+
+# ── somebody else's hand in import/ ──
+
+
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [
+        ("instructions", "group.toml"),
+        ("instructions", "schedules/every.toml"),
+        ("instructions", "skills/evil/SKILL.md"),
+        ("profile", "CLAUDE.md"),
+        ("instructions", "../../CLAUDE.md"),
+        ("instructions", "/etc/hostname"),
+        ("schedule", "memory/2026-03-07.toml"),
+        ("schedule", "schedules/a b.toml"),
+        ("day", "memory/MEMORY.md"),
+        ("facts", "import.json"),
+        ("session", "CLAUDE.md"),
+        ("skill", "skills/../skills"),
+        ("skill", "skills"),
+    ],
+)
+def test_an_account_that_points_elsewhere_reaches_nothing(home: Home, kind: str, to: str) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    for name in ("group.toml", "schedules/every.toml", "skills/evil/SKILL.md", "memory/2026-03-07.toml"):
+        (place(home) / name).parent.mkdir(parents=True, exist_ok=True)
+        (place(home) / name).write_bytes(SCHEDULE)
+    said = json.loads(file.read_bytes())
+    said["items"] = [{"kind": kind, "from": "x", "to": to, "state": "waits"}]
+    file.write_text(json.dumps(said))
+    root = home.group("main").root
+    before = tree(root)
+    result = accept(home)
+    assert result["accepted"] == [] and "is no place for it" in why(result)
+    after = tree(root)
+    assert {path for path in after if after[path] != before.get(path) and not path.startswith("import/")} == set()
+
+
+def test_an_account_of_another_source_is_none(home: Home) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    file.write_text(json.dumps(json.loads(file.read_bytes()) | {"source": "nanobot\x1b[31m"}))
+    with pytest.raises(ClawdError, match="cannot be understood"):
+        accept(home)
+
+
+def test_what_is_left_is_one_line_each_and_hides_nothing(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    said = json.loads(file.read_bytes())
+    said["items"] = [{"kind": "note", "from": "a\x1b[2J\u202e\nIn use in group main: x", "to": "memory/notes/gone.md"}]
+    file.write_text(json.dumps(said))
+    show_accepted(accept(home))
+    shown = capsys.readouterr().out
+    assert "\nIn use" not in shown and not {"\x1b", "\u202e"} & {*shown}
+    assert not {"\x1b", "\u202e"} & {*(place(home) / "REPORT.md").read_text()}
+
+
+def test_ids_that_were_brought_in_lock_nobody_out(home: Home) -> None:
+    ids = ["telegram:7", "telegram:7@main", "telegram:7@main@main"]
+    for n, id in enumerate(ids):
+        bring(home, item("session", f"sessions/{n}.md", session(id, "hello"), "family"))
+    accept(home, group="family")
+    ledger = Ledger.open(home.ledger_file)
+    try:
+        ledger.tx(lambda tx: groups.add(tx, "main", "2026-12-01T09:00:00+00:00"))
+        base = ledger.tx(lambda tx: groups.own_base(tx, "telegram:7", "main"))
+        assert base not in ids
+        assert ledger.tx(lambda tx: groups.open_session(tx, base, "main", "2026-12-01T09:00:00+00:00")).group == "main"
+        assert ledger.tx(lambda tx: groups.own_base(tx, "telegram:7", "main")) == base
+    finally:
+        ledger.close()

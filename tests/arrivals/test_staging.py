@@ -267,6 +267,14 @@ def test_groups_are_made_and_names_are_checked(home: Home) -> None:
             put(home, Brought(source, Path("/x"), []))
 
 
+def test_a_home_makes_no_end_of_groups(home: Home) -> None:
+    items = [item("instructions", "CLAUDE.md", b"x", f"g{n}") for n in range(201)]
+    with pytest.raises(UsageError, match="201 groups"):
+        stage(home, brought(*items), dry_run=False)
+    assert tree(home.groups) == {} or not [each for each in tree(home.groups) if "import" in each]
+    assert len(stage(home, brought(*items[:200]), dry_run=True)["groups"]) == 200
+
+
 def test_an_account_is_what_the_report_is_made_of(home: Home) -> None:
     hostile = "![x](http://evil/)\x1b[31m\u202e `rm`\n# Head"
     bad = item("note", "memory/notes/x.md", b"x", source=hostile, changed=(hostile,))

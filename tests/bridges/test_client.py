@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clawd.bridges.client import MOST, Client, Message
+from clawd.commands import handed
 from clawd.config.begin import init_home
 from clawd.config.home import Home
 from clawd.errors import Refused, UsageError
@@ -70,3 +71,12 @@ def test_more_than_one_call_takes(home: Home) -> None:
     pieces = [(said(str(n)), str(n)) for n in range(MOST + 1)]
     assert len(Client(home.root).inject_many(SESSION, pieces)) == MOST + 1
     assert contents(home) == [str(n) for n in range(MOST + 1)]
+
+
+@pytest.mark.parametrize("name", ["blocks", "pieces", "entries"])
+def test_what_is_handed_over_in_a_file_has_a_line_for_each(home: Home, name: str) -> None:
+    params = {"session": SESSION, name: [{"content": "x" * 300_000}] * 5}
+    with handed.handed(home, params) as sent:
+        lines = (home.state / "injected" / sent["file"]).read_bytes().splitlines()
+        assert len(lines) == 6
+        assert handed.taken(home, sent) == params

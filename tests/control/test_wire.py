@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,27 @@ def test_what_is_no_message_is_a_usage_error(line: bytes) -> None:
 def test_brackets_within_strings_are_not_depth() -> None:
     message = {"a": '[{"' * 200}
     assert wire.decode(json.dumps(message).encode()) == message
+
+
+def test_depth_is_that_of_the_line() -> None:
+    def nested(depth: int) -> bytes:
+        return b'{"a": ' * depth + b"[]" + b"}" * depth
+
+    assert wire.decode(nested(wire.DEPTH - 1))
+    for depth in (wire.DEPTH, 100_000):
+        with pytest.raises(UsageError, match="nested deeper"):
+            wire.decode(nested(depth))
+
+
+def test_a_long_text_that_looks_like_json_takes_no_more_memory_than_another() -> None:
+    line = wire.encode({"content": '{"a": [1]} \n' * (1 << 16)})
+    tracemalloc.start()
+    try:
+        wire.decode(line)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(line)
 
 
 def test_a_surrogate_does_not_stop_a_line() -> None:
