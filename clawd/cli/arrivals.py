@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from clawd.cli.page import cell
@@ -33,14 +34,17 @@ def show_staged(found: Mapping[str, Any]) -> None:
     write(lines)
 
 
-def next_step(found: Mapping[str, Any]) -> str:
+def next_step(found: Mapping[str, Any], home: Path) -> str:
     """What there is to do about what was brought in; empty where nothing came."""
     waits = sum(row["use"] == "waits" for row in found["came"])
     if not waits:
         return "Nothing of it waits: clawd bridge list says what is in use, and what was left." if found["came"] else ""
     some = waits < len(found["came"])
     whole = (f"What waits ({waits:,}) is not" if some else "Nothing of it is") + " used yet."
-    reports = " and ".join(f"groups/{each}/import/{found['source']}/REPORT.md" for each in found["groups"][:3])
+    root = Path() if home.resolve() == Path.cwd() else home
+    reports = " and ".join(
+        str(root / "groups" / each / "import" / found["source"] / "REPORT.md") for each in found["groups"][:3]
+    )
     return f"{whole} Read {reports}, then: clawd bridge accept {found['source']}"
 
 

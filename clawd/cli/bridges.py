@@ -146,7 +146,7 @@ def _staged(options: Namespace, home: Home, brought: Any) -> int:
         write_json(found)
         return 0
     show_staged(found)
-    if not options.dry_run and (step := next_step(found)):
+    if not options.dry_run and (step := next_step(found, home.root)):
         say(step)
     return 0
 

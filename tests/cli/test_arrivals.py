@@ -72,7 +72,7 @@ def test_what_is_to_be_done_next_is_what_waits(line: Line) -> None:
     report = place(line.home) / "REPORT.md"
     words = "clawd bridge accept pythonclaw"
     _, err = line.staged(brought(*everything()))
-    assert err == f"Nothing of it is used yet. Read groups/main/import/pythonclaw/REPORT.md, then: {words}\n"
+    assert err == f"Nothing of it is used yet. Read {report}, then: {words}\n"
     assert words in report.read_text()
     assert line("accept", "pythonclaw", "--only", "skills")[0] == 0
     _, err = line.staged(brought(*everything()))
