@@ -70,7 +70,7 @@ def stage(
 
 def _sound(items: Iterable[Item]) -> tuple[list[Item], list[Left]]:
     """Those that can lie where they are to, and each other's twins nowhere."""
-    sound, left, taken = list[Item](), list[Left](), dict[str, str]()
+    sound, left, taken = list[Item](), list[Left](), dict[str, Item]()
     for item in items:
         if why := account.refused(item.kind, item.to, item.files):
             left.append(Left(item.source, why))
@@ -79,10 +79,10 @@ def _sound(items: Iterable[Item]) -> tuple[list[Item], list[Left]]:
         twins = [path for path in item.files if inside.setdefault(folded(path), path) != path]
         if twins:
             left.append(Left(item.source, f"names in it differ in case or composition alone: {twins[0][:200]!a}"))
-        elif (first := taken.setdefault(folded(item.to), item.source)) != item.source:
-            left.append(Left(item.source, f"{first} has its place, {item.to}"))
-        elif item not in sound:
+        elif (first := taken.setdefault(folded(item.to), item)) is item:
             sound.append(item)
+        elif first.source != item.source:
+            left.append(Left(item.source, f"{first.source} has its place, {item.to}"))
     return sound, left
 
 
