@@ -49,13 +49,17 @@ def plain(path: str, flags: int) -> int:
     return descriptor
 
 
-def directory_beneath(root: Path | int, relative: str) -> int:
-    """A descriptor of the directory `relative` beneath `root`, which "" is itself; the caller closes it. Raises
-    UnsafePath for a link anywhere on the way, or what is no directory; FileNotFoundError as usual."""
+def directory_beneath(root: Path | int, relative: str, make: int | None = None) -> int:
+    """A descriptor of the directory `relative` beneath `root`, which "" is itself; the caller closes it. What is
+    missing is made, with the mode `make`. Raises UnsafePath for a link anywhere on the way, or what is no directory;
+    FileNotFoundError as usual."""
     parts = parts_of(relative) if relative else ()
     at = os.dup(root) if isinstance(root, int) else os.open(root, _DIRECTORY)
     try:
         for part in parts:
+            if make is not None:
+                with suppress(FileExistsError):
+                    os.mkdir(part, make, dir_fd=at)
             below = os.open(part, _DIRECTORY, dir_fd=at)
             os.close(at)
             at = below
@@ -246,6 +250,19 @@ def sync_directory(path: Path) -> None:
         os.fsync(at)
     finally:
         os.close(at)
+
+
+def append_whole(descriptor: int, data: bytes, size: int) -> None:
+    """All of it behind the `size` bytes of a file that nobody else writes to now, durably, or nothing. Raises
+    OSError."""
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    except BaseException:
+        os.ftruncate(descriptor, size)
+        raise
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:

@@ -9,7 +9,8 @@ import hashlib
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count
 
 from clawd.errors import UsageError
 
@@ -62,10 +63,22 @@ def session_stems(id: str) -> Iterator[str]:
         yield f"{plain[: STEM_BYTES - 1 - digits].decode('utf-8', 'ignore')}~{digest[:digits]}"
 
 
+class Stems:
+    """File stems of sessions, no two of which some file system takes for one."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = {_one_file(stem) for stem in taken}
+
+    def choose(self, id: str) -> str:
+        """The stem for one more session."""
+        stem = next(stem for stem in session_stems(id) if _one_file(stem) not in self._taken)
+        self._taken.add(_one_file(stem))
+        return stem
+
+
 def choose_stem(id: str, taken_stems: Iterable[str]) -> str:
     """The file stem for a new session, given those that other ids hold."""
-    taken = {_one_file(stem) for stem in taken_stems}
-    return next(stem for stem in session_stems(id) if _one_file(stem) not in taken)
+    return Stems(taken_stems).choose(id)
 
 
 def _one_file(stem: str) -> str:
@@ -133,6 +146,18 @@ def folder_name(name: str) -> str:
 def is_group_name(name: str) -> bool:
     """Whether a group may have this name."""
     return bool(_GROUP.fullmatch(name)) and name.lower() not in _RESERVED
+
+
+def group_like(name: str, otherwise: str) -> str:
+    """A name that a group may have, as like this one as can be; `otherwise` stands in for what has nothing of one."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:56].rstrip("-_") or otherwise
+    return plain if is_group_name(plain) else f"{otherwise}-{plain}"
+
+
+def free(name: str, is_free: Callable[[str], bool], most: int = 1 << 10) -> str:
+    """The same name, or with the first number with which it is free; of at most `most` characters then."""
+    numbered = (f"{name[: most - len(f'-{n}')].rstrip('-')}-{n}" for n in count(2))
+    return next(filter(is_free, chain([name], numbered)))
 
 
 def segment_id(base: str, n: int) -> str:

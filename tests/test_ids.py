@@ -156,3 +156,17 @@ def test_ids_that_might_share_a_file(names: tuple[str, ...], stems: tuple[str, .
         assert stem == expected or ("~" in expected and stem.startswith(expected))
     assert all(stem in list(ids.session_stems(name)) for stem, name in zip(taken, names, strict=True))
     assert all(len(stem.encode()) <= ids.STEM_BYTES for stem in taken)
+
+
+def test_a_name_that_is_taken_has_a_number() -> None:
+    taken = {"a", "a-2", "ab-cd"}
+    assert [ids.free(name, lambda each: each not in taken) for name in ("a", "b")] == ["a-3", "b"]
+    assert ids.free("ab-cd", lambda each: each not in taken, 5) == "ab-2"
+
+
+@given(st.text(), st.sampled_from(("chat", "nanobot")))
+def test_whatever_something_is_called_a_group_may_be_called_like_it(name: str, otherwise: str) -> None:
+    like = ids.group_like(name, otherwise)
+    assert ids.is_group_name(like) and (
+        like == name or not ids.is_group_name(name) or name[-1] in "-_" or len(name) > 56
+    )

@@ -100,6 +100,8 @@ class _Acceptance:
         await to_thread.run_sync(write)
 
     async def _one(self, entry: Entry) -> Entry:
+        if why := account.misplaced(entry.kind, entry.to):  # the account, too, is a file that anybody may have changed
+            return self._is_left(entry, why)
         try:
             files = await to_thread.run_sync(account.lying, self._place, entry.to)
         except (ClawdError, OSError) as error:

@@ -33,7 +33,6 @@ MOST_BYTES = 256 << 20  # of one thing; what is larger is not read into memory
 _ACCOUNT_BYTES = 64 << 20
 _NAME_BYTES = 200
 _TORN = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # as `files.write_atomic` calls them
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 State = Literal["waits", "accepted", "left"]
 STATES: tuple[State, ...] = ("waits", "accepted", "left")
 
@@ -114,7 +113,10 @@ def read(place: Path) -> Account | None:
         schema = said.get("schema")
         if isinstance(schema, int) and schema > SCHEMA:
             raise Refused(f"{file} was written by a newer clawd (schema {schema})", hint="use that one")
-        return Account.model_validate(said)
+        found = Account.model_validate(said)
+        if found.source != place.name:
+            raise ValueError
+        return found
     except (ValueError, AttributeError, RecursionError, ValidationError):
         raise Refused(f"{file} cannot be understood: nothing was changed", hint=hint) from None
 
@@ -129,10 +131,15 @@ def write(place: Path, account: Account) -> None:
 # ── what lies beside it ──
 
 
+def misplaced(kind: Kind, to: str) -> str:
+    """Why there is no such place for a thing of this kind; empty where there is."""
+    return "" if _PLACES[kind](to) else f"{to[:_NAME_BYTES]!a} is no place for it"
+
+
 def refused(kind: Kind, to: str, files: Mapping[str, bytes]) -> str:
     """Why something cannot lie where it is to; empty where it can."""
-    if not _PLACES[kind](to):
-        return f"{to[:_NAME_BYTES]!a} is no place for it"
+    if why := misplaced(kind, to):
+        return why
     if (kind == "skill") is ("" in files) or not files:
         return "it is no folder" if kind == "skill" else "it is no file"
     for path in (to, *filter(None, files)):
@@ -224,21 +231,7 @@ def sweep(place: Path) -> None:
 
 def make(root: Path, relative: str) -> Path:
     """The folder beneath `root`, made for the owner alone. Raises UnsafePath for a link on the way, OSError."""
-    at = os.open(root, _DIRECTORY)
-    try:
-        for part in parts_of(relative) if relative else ():
-            with suppress(FileExistsError):
-                os.mkdir(part, 0o700, dir_fd=at)
-            try:
-                below = os.open(part, _DIRECTORY, dir_fd=at)
-            except OSError as error:
-                if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                    raise UnsafePath(f"{root / relative} is a link, or no folder") from None
-                raise
-            os.close(at)
-            at = below
-    finally:
-        os.close(at)
+    os.close(directory_beneath(root, relative, make=0o700))
     return root / relative
 
 

@@ -45,9 +45,11 @@ def _facts(memory: GroupMemory, voice: Voice, source: str, entry: Entry, data: b
     for key, taken in every.items():
         new = new or taken.new
         if taken.why:
-            left.append(f"{key[:_TITLE]!a}: {taken.why}")
+            left.append(taken.why if taken.why.startswith(f"{key} ") else f"{key[:_TITLE]!a}: {taken.why}")
         else:
             parts[key] = taken.digest
+    if 0 < len(left) < len(every):
+        left[0] = f"{len(left):,} of its {len(every):,} facts, the others are in use: {left[0]}"
     if said := settled(preamble.removeprefix(keyed.PREAMBLE.strip())):
         done = _remembered(memory, voice, source, entry, {"": said}, None, parts)
         new, parts, left = new or done.new, dict(done.parts), [*left, *filter(None, [done.why])]

@@ -38,7 +38,9 @@ def report(group: str, account: Account) -> str:
 def _lines(group: str, account: Account) -> Iterator[str]:
     yield f"# What came from {account.source} into group {group}"
     yield ""
-    yield f"From {_code(account.home)}, last on {account.brought[:10]}. Nothing of it is used before you say so."
+    waits = any(each.state == "waits" for each in account.items)
+    used = " What waits is not used before you say so." if waits else ""
+    yield f"From {_code(account.home)}, last on {account.brought[:10]}.{used}"
     yield ""
     yield "| what | waits for your word | in use | left |"
     yield "|---|---|---|---|"
@@ -47,10 +49,11 @@ def _lines(group: str, account: Account) -> Iterator[str]:
         if states:
             yield f"| {name} | {states['waits']} | {states['accepted']} | {states['left']} |"
     yield ""
-    yield "Look at it here, change what you like or take it away, then:"
-    yield ""
-    yield f"    clawd bridge accept {account.source} --group {group}"
-    yield ""
+    if waits:
+        yield "Look at it here, change what you like or take it away, then:"
+        yield ""
+        yield f"    clawd bridge accept {account.source} --group {group}"
+        yield ""
     yield from _list("## What came", [_came(each) for each in account.items])
     yield from _list("## What was left, and why", [f"{_code(each.source)}: {_said(each.why)}" for each in account.left])
     yield from _list("## Chats there", map(_said, account.chats))

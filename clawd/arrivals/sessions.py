@@ -27,7 +27,7 @@ from clawd.sessions.file import SessionFile
 from clawd.sessions.format import parse
 from clawd.trust import Origin
 
-_OURS = frozenset(("turn", "n", "note", "key", "session"))  # META by which our own blocks are known
+_OURS = frozenset(("turn", "n", "note", "key", "session", "base", "kind"))  # META by which our own blocks are known
 _OVERLAP = 3  # messages by which it is sure that one conversation goes on where the other ends
 _Said = tuple[str, str, str, str | None]
 _ORIGINS = frozenset(each.value for each in Origin) - {Origin.SYSTEM.value}
@@ -55,13 +55,16 @@ async def session(rooms: Rooms, group: str, source: str, entry: Entry, files: Ma
 
 def _following(path: Path, mark: str, blocks: list[Block], parts: Mapping[str, str]) -> tuple[list[Block], str]:
     """Which blocks are new, or why it is left. What an earlier try wrote of just these counts as not there."""
-    there = [block for block in reading.load(path).blocks if block.meta.get("turn") != mark]
-    if not there:
-        return blocks, ""
     # Notes of either program between what was said are no part of the conversation.
     places = [n for n, block in enumerate(blocks) if block.role != "system"]
     said = [_said(blocks[n]) for n in places]
-    shared = _shared([_said(block) for block in there if block.role != "system"], said)
+    every = reading.load(path).blocks
+    if said and _shared(_talk(every), said) == len(said):
+        return [], ""
+    there = [block for block in every if block.meta.get("turn") != mark]
+    if not there:
+        return blocks, ""
+    shared = _shared(_talk(there), said)
     if shared is not None:
         return [] if shared == len(said) else blocks[places[shared - 1] + 1 if shared else 0 :], ""
     count = int(parts.get("messages", "0"))
@@ -83,6 +86,10 @@ def _shared(known: Sequence[_Said], said: Sequence[_Said]) -> int | None:
         return len(said)
     most = min(len(known), len(said))
     return next((n for n in range(most, _OVERLAP - 1, -1) if known[-n:] == said[:n]), None)
+
+
+def _talk(blocks: Sequence[Block]) -> list[_Said]:
+    return [_said(block) for block in blocks if block.role != "system"]
 
 
 def _marked(block: Block, source: str) -> Block:

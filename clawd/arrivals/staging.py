@@ -23,6 +23,7 @@ from clawd.errors import Refused, UnsafePath, UsageError
 from clawd.files import remove_tree, sync_directory
 from clawd.ids import folded, folder_name
 
+MOST_GROUPS = 200  # of one home: whoever made that names them
 _EDITED = "what lies in import/ was changed by hand, and stays"
 _KEPT = f"{_EDITED}; another version has come since"
 _AWAY = "it was taken out of import/ by hand"
@@ -37,29 +38,37 @@ def stage(
     make: Callable[[str], object] | None = None,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
-    """{source, home, dry_run, groups[], came[{kind, group, from, to, state: new|changed|same, changed[]}], left[{from,
-    why}], keys[], allowed[], chats[]}. `make` makes a group that is not there. Raises UsageError, Refused,
-    StorageError, UnsafePath."""
+    """{source, home, dry_run, groups[], made[], came[{kind, group, from, to, state: new|changed|same, use:
+    waits|accepted|left, changed[]}], left[{from, why}], keys[], allowed[], chats[]}. `make` makes a group that is not
+    there: those are `made`. Raises UsageError, Refused, StorageError, UnsafePath."""
     account.check_source(brought.source)
     make = make or (lambda name: ensure_group(home, folder_name(name)))
     now, came, left = rfc3339((clock or SystemClock()).now()), list[dict[str, Any]](), list(brought.left)
-    groups = list(dict.fromkeys(item.group for item in brought.items))
+    groups, made = list(dict.fromkeys(item.group for item in brought.items)), list[str]()
     there = {folded(each): each for each in group_folders(home)}
     for group in groups:
         folder_name(group)
         if there.setdefault(folded(group), group) != group:
             raise UsageError(f"there is a group {there[folded(group)]!r} already; {group!a} differs in case alone")
+    if len(groups) > MOST_GROUPS:
+        raise UsageError(
+            f"it is for {len(groups):,} groups; at most {MOST_GROUPS} are made at a time",
+            hint="--group G brings all of it into one",
+        )
     for group in groups:
         items, unfit = _sound(each for each in brought.items if each.group == group)
         left += unfit
-        if group not in group_folders(home) and not dry_run:
-            make(group)
+        if group not in group_folders(home):
+            made.append(group)
+            if not dry_run:
+                make(group)
         came += _Staged(home, brought, group, now, dry_run).put(items, left)
     return {
         "source": brought.source,
         "home": str(brought.home),
         "dry_run": dry_run,
         "groups": groups,
+        "made": made,
         "came": came,
         "left": [{"from": each.source, "why": each.why} for each in left],
         "keys": list(brought.keys),
@@ -70,7 +79,7 @@ def stage(
 
 def _sound(items: Iterable[Item]) -> tuple[list[Item], list[Left]]:
     """Those that can lie where they are to, and each other's twins nowhere."""
-    sound, left, taken = list[Item](), list[Left](), dict[str, Item]()
+    left, taken = list[Left](), dict[str, Item]()
     for item in items:
         if why := account.refused(item.kind, item.to, item.files):
             left.append(Left(item.source, why))
@@ -79,11 +88,11 @@ def _sound(items: Iterable[Item]) -> tuple[list[Item], list[Left]]:
         twins = [path for path in item.files if inside.setdefault(folded(path), path) != path]
         if twins:
             left.append(Left(item.source, f"names in it differ in case or composition alone: {twins[0][:200]!a}"))
-        elif (first := taken.setdefault(folded(item.to), item)) is item:
-            sound.append(item)
-        elif first.source != item.source:
+        elif (first := taken.get(folded(item.to))) is None:
+            taken[folded(item.to)] = item
+        elif first != item:
             left.append(Left(item.source, f"{first.source} has its place, {item.to}"))
-    return sound, left
+    return list(taken.values()), left
 
 
 class _Staged:
@@ -171,7 +180,7 @@ class _Staged:
                 left.append(Left(item.source, kept))
             rows.append(
                 {"kind": item.kind, "group": self._group, "from": item.source, "to": item.to, "state": state,
-                 "changed": list(item.changed)}
+                 "use": entries[item.to].state, "changed": list(item.changed)}
             )  # fmt: skip
         return rows, entries, coming
 

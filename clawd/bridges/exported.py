@@ -26,7 +26,6 @@ _MANIFEST = 16 << 20  # bytes
 _LARGEST = 64 << 20  # bytes of a file that is compared; ours are smaller
 _CHUNK = 1 << 20
 _TORN = re.compile(r"\.clawd-[0-9a-f]{16}\.tmp")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGED = "it was changed here"
 _THEIRS = "it is here already, and not from clawd"
 _LINK = "a link, or what is no plain file, lies there"
@@ -121,7 +120,8 @@ def _done(
     at: int, manifest: str, group: str, before: Mapping[str, tuple[str, ...]], wanted: Mapping[str, Piece], laid: Laid
 ) -> None:
     """Write and remove. Raises OSError."""
-    after = {path: known for path, known in before.items() if any(each["path"] == path for each in laid.left)}
+    left = {each["path"] for each in laid.left}
+    after = {path: known for path, known in before.items() if path in left}
     after |= {path: (wanted[path].sha256,) for path in laid.same if path in before}
     coming = {path: (*before.get(path, ()), wanted[path].sha256) for path in laid.written}
     for folder in {path.rpartition("/")[0] for path in (*before, manifest)}:  # what a killed run had not renamed yet
@@ -150,7 +150,7 @@ def _put(at: int, path: str, wanted: Piece) -> str:
     if hashlib.sha256(content).hexdigest() != wanted.sha256:
         return "it is being changed just now: export once more"
     try:
-        _write(at, path, content, wanted.mode)
+        put(at, path, content, wanted.mode)
     except UnsafePath:
         return _LINK
     return ""
@@ -192,7 +192,7 @@ def _plain(path: str) -> bool:
 def _keep(at: int, manifest: str, group: str, files: Mapping[str, tuple[str, ...]]) -> None:
     said = {path: known[0] if len(known) == 1 else list(known) for path, known in sorted(files.items())}
     text = json.dumps({"schema": 1, "by": "clawd", "group": group, "files": said}, indent=1, ensure_ascii=True)
-    _write(at, manifest, f"{text}\n".encode(), 0o600)
+    put(at, manifest, f"{text}\n".encode(), 0o600)
 
 
 # ── beneath the directory ──
@@ -256,20 +256,11 @@ def _within(path: str, wholes: Collection[str]) -> bool:
     return any(path.startswith(f"{whole}/") for whole in wholes)
 
 
-def _write(root: int, path: str, content: bytes, mode: int) -> None:
+def put(root: int, path: str, content: bytes, mode: int) -> None:
     """Put a file there, whole or not at all, durably. Raises UnsafePath, OSError."""
     *parents, name = parts_of(path)
-    at = os.dup(root)
+    at = directory_beneath(root, "/".join(parents), make=0o755 if mode & 0o044 else 0o700)
     try:
-        for parent in parents:
-            with suppress(FileExistsError):
-                os.mkdir(parent, 0o755 if mode & 0o044 else 0o700, dir_fd=at)
-            try:
-                below = os.open(parent, _DIRECTORY, dir_fd=at)
-            except NotADirectoryError:
-                raise UnsafePath(f"{path!r} would lie beneath a link, or a file") from None
-            os.close(at)
-            at = below
         temporary = f".clawd-{secrets.token_hex(8)}.tmp"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=at)
         try:

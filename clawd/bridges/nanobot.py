@@ -53,16 +53,13 @@ def read(home: Path, group: str | None, *, now: datetime | None = None) -> Broug
     workspaces = ["workspace"] if place.kind("workspace") == "folder" else []
     if is_home:
         _config(bringing, workspaces)
-        for name in place.names(""):
-            if secrets.CREDENTIAL.match(name):
-                secrets.credential(place, name)
     for folder in workspaces if is_home else [""]:
         _workspace(bringing, main, folder)
     if is_home:
         _jobs(bringing, main, "cron/jobs.json")
         _sessions(bringing, main, "sessions")
         known = _OF_THE_HOME | {folder.partition("/")[0] for folder in workspaces}
-        known |= {name for name in place.names("") if secrets.CREDENTIAL.match(name)} | JUNK
+        known |= secrets.credentials(place, "") | JUNK
         bringing.rest("", lambda name: name in known, "it is of its program's own use")
     return bringing.done()
 

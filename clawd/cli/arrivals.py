@@ -14,27 +14,34 @@ _STATES = {"waits": "wait", "accepted": "in use", "left": "left"}
 
 
 def show_staged(found: Mapping[str, Any]) -> None:
-    from clawd.arrivals.report import KINDS
-
     verb = "would be" if found["dry_run"] else "is"
     head = f"From {found['home']}" + (" (nothing is written)" if found["dry_run"] else "")
     lines = [f"{head}:"]
     for group in found["groups"]:
         rows = [row for row in found["came"] if row["group"] == group]
-        lines.append(f"  into group {group}")
-        for kind, name in KINDS.items():
-            states = Counter(row["state"] for row in rows if row["kind"] == kind)
-            if states:
-                lines.append(f"    {name:<14} {sum(states.values()):>6,}  ({_counted(states)})")
+        new = " (a new one)" if group in found["made"] else ""
+        lines.append(f"  into group {group}{new}: groups/{group}/import/{found['source']}/")
+        lines += by_kind(rows)
     if not found["came"]:
         lines.append(f"  nothing that {verb} of use here")
     changes = [f"{row['from']}: {each}" for row in found["came"] for each in row["changed"] if row["state"] != "same"]
-    lines += _list("changed on the way", changes)
-    lines += _list("left there, and why", (f"{row['from']}: {row['why']}" for row in found["left"]))
-    lines += _list("chats there", found["chats"])
-    lines += _list("who was allowed what there (not taken over)", found["allowed"])
-    lines += _list("keys that were found, by name: enter anew those that you use (docs/services.md)", found["keys"])
-    _write(lines)
+    lines += listed("changed on the way", changes)
+    lines += listed("left there, and why", (f"{row['from']}: {row['why']}" for row in found["left"]))
+    lines += listed("chats there", found["chats"])
+    lines += listed("who was allowed what there (not taken over)", found["allowed"])
+    lines += listed("keys that were found, by name: enter anew those that you use (docs/services.md)", found["keys"])
+    write(lines)
+
+
+def next_step(found: Mapping[str, Any]) -> str:
+    """What there is to do about what was brought in; empty where nothing came."""
+    waits = sum(row["use"] == "waits" for row in found["came"])
+    if not waits:
+        return "Nothing of it waits: clawd bridge list says what is in use, and what was left." if found["came"] else ""
+    some = waits < len(found["came"])
+    whole = (f"What waits ({waits:,}) is not" if some else "Nothing of it is") + " used yet."
+    reports = " and ".join(f"groups/{each}/import/{found['source']}/REPORT.md" for each in found["groups"][:3])
+    return f"{whole} Read {reports}, then: clawd bridge accept {found['source']}"
 
 
 def show_accepted(found: Mapping[str, Any]) -> None:
@@ -47,9 +54,9 @@ def show_accepted(found: Mapping[str, Any]) -> None:
         said = ", ".join(f"{name} ({kinds[kind]:,})" for kind, name in KINDS.items() if kinds[kind])
         lines.append(f"In use in group {group}: {said}.")
     by_hand = (f"{row['from']}: {each}" for row in found["accepted"] for each in row["changed"])
-    lines += _list("taken", by_hand)
-    lines += _list("left, and why", (f"{row['from']} ({row['group']}): {row['why']}" for row in found["left"]))
-    _write(lines or [f"Nothing of {found['source']} waits: all of it is in use."])
+    lines += listed("taken", by_hand)
+    lines += listed("left, and why", (f"{row['from']} ({row['group']}): {row['why']}" for row in found["left"]))
+    write(lines or [f"Nothing of {found['source']} waits: all of it is in use."])
 
 
 def kinds_of(row: Mapping[str, Any]) -> str:
@@ -62,15 +69,30 @@ def kinds_of(row: Mapping[str, Any]) -> str:
     )
 
 
+def by_kind(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """How many of each kind, and how they compare with what was there."""
+    from clawd.arrivals.report import KINDS
+
+    states: dict[str, Counter[str]] = {}
+    for row in rows:
+        states.setdefault(row["kind"], Counter())[row["state"]] += 1
+    return [
+        f"    {name:<14} {states[kind].total():>6,}  ({_counted(states[kind])})"
+        for kind, name in KINDS.items()
+        if kind in states
+    ]
+
+
 def _counted(states: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} {state}" for state, n in states.items() if n)
 
 
-def _list(head: str, each: Iterable[str]) -> list[str]:
+def listed(head: str, each: Iterable[str]) -> list[str]:
+    """A list with its head, cut; empty where there is nothing."""
     found = list(dict.fromkeys(each))
-    more = [f"    … and {len(found) - _MOST:,} more (--json, REPORT.md)"] if len(found) > _MOST else []
-    return [f"  {head}", *(f"    {line}" for line in found[:_MOST]), *more] if found else []
+    more = [f"    … and {len(found) - _MOST:,} more (--json has all)"] if len(found) > _MOST else []
+    return [f"  {head}", *(f"    {' '.join(line.split())}" for line in found[:_MOST]), *more] if found else []
 
 
-def _write(lines: Iterable[str]) -> None:
+def write(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{cell(line)}\n" for line in lines))

@@ -13,7 +13,7 @@ from clawd.cli.page import give, say, write_json
 from clawd.cli.patience import patiently
 from clawd.commands.handed import MOST_BYTES
 from clawd.config.home import Home
-from clawd.errors import UsageError
+from clawd.errors import NotFound, UsageError
 from clawd.files import plain
 
 _SHAPE = 'a list like [{"id": "call_1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}]'
@@ -38,7 +38,11 @@ def inject(options: Namespace, home: Home) -> int:
 
 
 def _text() -> str:
-    """Standard input, the newline at its end left away."""
+    """Standard input, the newline at its end left away. Raises UsageError."""
+    if sys.stdin is None:
+        raise UsageError("standard input is closed: it is the message's text", hint="echo TEXT | clawd inject …")
+    if sys.stdin.isatty():
+        say("The message's text, then Ctrl-D:")
     data = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise UsageError(f"standard input has more than {MOST_BYTES >> 20} MB", hint="put it in in pieces")
@@ -80,19 +84,21 @@ def pythonclaw_import(options: Namespace, home: Home) -> int:
 
 def pythonclaw_export(options: Namespace, home: Home) -> int:
     from clawd.bridges.pythonclaw import writing
+    from clawd.cli.exports import show_exported
 
     with patiently(lambda: f"writing to {options.source_home}"):
-        done = writing.export(home, options.group, Path(options.source_home).expanduser(), options.dry_run)
-    give(done, options.json)
+        done = writing.export(home, options.group, _source_home(options, there=False), options.dry_run)
+    write_json(done) if options.json else show_exported(done)
     return 0
 
 
 def pythonclaw_sync(options: Namespace, home: Home) -> int:
     from clawd.bridges.pythonclaw import sync
+    from clawd.cli.exports import show_synced
 
     with patiently(lambda: f"comparing with {options.source_home}"):
-        done = sync.sync(home, options.group, Path(options.source_home).expanduser(), options.dry_run)
-    give(done, options.json)
+        done = sync.sync(home, options.group, _source_home(options), options.dry_run)
+    write_json(done) if options.json else show_synced(done)
     if any(row["state"] != "same" for row in done["came"]) and not (options.json or options.dry_run):
         say("What came is not used yet. Look at it, then: clawd bridge accept pythonclaw")
     return 0
@@ -100,16 +106,17 @@ def pythonclaw_sync(options: Namespace, home: Home) -> int:
 
 def claude_code_export(options: Namespace, home: Home) -> int:
     from clawd.bridges import claude_code
+    from clawd.cli.exports import show_for_claude_code
 
     directory = Path(options.directory) if options.directory else None
     with patiently(lambda: "writing skills and memory"):
         found = claude_code.export(home, options.group, directory, dry_run=options.dry_run)
-    give(found, options.json)
-    if not options.json:
-        for note in found["notes"]:
-            say(note)
-        if options.dry_run:
-            say("Nothing was written.")
+    if options.json:
+        write_json(found)
+        return 0
+    show_for_claude_code(found)
+    for note in found["notes"]:
+        say(note)
     return 0
 
 
@@ -119,20 +126,35 @@ def import_(options: Namespace, home: Home) -> int:
     return _staged(options, home, import_module(f"clawd.bridges.{options.source}").read)
 
 
+def _source_home(options: Namespace, *, there: bool = True) -> Path:
+    """The other agent's home, which must be `there`. Raises NotFound, UsageError."""
+    try:
+        path = Path(options.source_home).expanduser()
+    except RuntimeError as error:  # ~somebody
+        raise NotFound(f"there is no folder {options.source_home}") from error
+    if not options.source_home:
+        raise UsageError("HOME is empty: which folder is meant?")
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file; a home is a folder")
+    if there and not path.exists():
+        raise NotFound(f"there is no folder {path}")
+    return path
+
+
 def _staged(options: Namespace, home: Home, read: Callable[[Path, str | None], Any]) -> int:
-    from clawd.cli.arrivals import show_staged
+    from clawd.cli.arrivals import next_step, show_staged
     from clawd.commands.arrivals import staged
 
     with patiently(lambda: f"reading {options.source_home}"):
-        brought = read(Path(options.source_home).expanduser(), options.group)
+        brought = read(_source_home(options), options.group)
     with patiently(lambda: f"bringing in {len(brought.items):,} things"):
         found = staged(home, brought, dry_run=options.dry_run)
     if options.json:
         write_json(found)
         return 0
     show_staged(found)
-    if found["came"] and not options.dry_run:
-        say(f"Nothing of it is used yet. Look at it, then: clawd bridge accept {brought.source}")
+    if not options.dry_run and (step := next_step(found)):
+        say(step)
     return 0
 
 
@@ -159,9 +181,3 @@ def accept(options: Namespace, home: Home) -> int:
         found = writing.call(home, "bridge.accept", source=options.source, only=options.only or [], **given)
     write_json(found) if options.json else show_accepted(found)
     return 0
-
-
-def _later() -> Exception:
-    from clawd.errors import NotBuilt
-
-    return NotBuilt("this is not built yet")

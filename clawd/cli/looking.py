@@ -107,15 +107,17 @@ def message(options: Namespace, home: Home) -> int:
 
 
 def _say_block(
-    who: str, moment: str | None, content: str | None, calls: Sequence[dict[str, Any]] | None = None
+    who: str, moment: str | None, content: str | None, calls: Sequence[dict[str, Any]] | None = None, margin: str = ""
 ) -> None:
-    """A message as one would read it: who and when, what was said, which tools were called."""
+    """A message as one would read it: who and when, what was said, which tools were called. With a `margin` before each
+    line nothing that was said looks like another message."""
     console().print(cell(who) + (f"  {when(moment)}" if moment else ""), style="bold")
     lines = [content] if content else []
     for call in calls or ():
         function = call.get("function") or call
         lines.append(f"→ {function.get('name')} {function.get('arguments')}")
-    sys.stdout.write(clean("".join(f"{line}\n" for line in lines)) + "\n")
+    text = clean("".join(f"{line}\n" for line in lines))
+    sys.stdout.write("".join(f"{margin}{line}\n" for line in text.split("\n")[:-1]) + "\n")
     sys.stdout.flush()
 
 
@@ -144,8 +146,9 @@ def session(options: Namespace, home: Home) -> int:
         write_json(blocks)
         return 0
     for block in blocks:
-        who = f"{block['role']} (from outside)" if "from" in block else block["role"]
-        _say_block(who, block["ts"], block["content"], block.get("tool_calls"))
+        outside = "from" in block
+        who = f"{block['role']} (from outside)" if outside else block["role"]
+        _say_block(who, block["ts"], block["content"], block.get("tool_calls"), "│ " if outside else "")
     return 0
 
 

@@ -88,8 +88,9 @@ def parse(argv: list[str]) -> tuple[Command | None, list[str]]:
             words.append(word)
     command = COMMANDS.get(tuple(words))
     if command is None:
-        verbs = ", ".join(each[1] for each in COMMANDS if each[0] in words)
-        raise UsageError(f"clawd {words[0]} needs one of: {verbs}" if words else "say what to do", hint="clawd --help")
+        said = " ".join(("clawd", *words))
+        verbs = ", ".join(dict.fromkeys(each[len(words)] for each in COMMANDS if list(each[: len(words)]) == words))
+        raise UsageError(f"{said} needs one of: {verbs}" if words else "say what to do", hint=f"{said} --help")
     return command, [*shared, *rest]
 
 
@@ -131,7 +132,8 @@ def print_help(words: list[str]) -> None:
     lines = ["usage: clawd [--home DIR] [--json] COMMAND …   (clawd COMMAND --help tells more)", ""]
     for each, command in COMMANDS.items():
         if list(each[: len(words)]) == words and (command.does or words):
-            lines.append(f"  {' '.join(each):<18} {command.help}")
+            name = f"  {' '.join(each)}"
+            lines += [f"{name:<20} {command.help}"] if len(name) <= 20 else [name, f"{'':<20} {command.help}"]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -193,7 +193,7 @@ class ExternalOperations:
         await self._operations.group(group)
         patterns = self._allowed(group)
         if not any(matches(pattern, session) for pattern in patterns):
-            raise _refused(session, group, patterns)
+            raise _refused(session, group, patterns, known=known is not None)
         return session, group
 
     async def _only(self, session: str) -> str:
@@ -207,7 +207,7 @@ class ExternalOperations:
             except ConfigError:
                 broken.append(folder)
         if len(found) > 1:
-            raise UsageError(
+            raise Refused(  # it is nothing that is wrong with what was said: that stays to be said
                 f"session {session!r} fits what {' and '.join(found)} take from outside: say which is meant",
                 hint=f"--group {found[0]}",
             )
@@ -232,9 +232,12 @@ class ExternalOperations:
         return found
 
 
-def _refused(session: str, group: str | None, patterns: Sequence[str]) -> Refused:
+def _refused(session: str, group: str | None, patterns: Sequence[str], *, known: bool = False) -> Refused:
+    """Whoever is refused chose the id: the command lets in no more than its kind, and of a conversation that there is
+    that one alone."""
     space, colon, _ = session.partition(":")
-    more = [*patterns, f"{space}:*" if space and colon else session.replace("*", "")]
+    kind = bool(space and colon) and "*" not in space and not known
+    more = [*patterns, f"{space}:*" if kind else session.replace("*", "")]
     whose = f"group {group}" if group else "no group"
     return Refused(
         f"{whose} {'does not take' if group else 'takes'} what is put into session {session!r} from outside",

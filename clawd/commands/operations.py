@@ -232,7 +232,7 @@ def offline(home: Home) -> dict[str, Operation]:
 
     def opened(name: str) -> Operation:
         async def operation(params: Params) -> Any:
-            ledger = Ledger.open(home.ledger_file, home.backups)
+            ledger = await asyncio.to_thread(Ledger.open, home.ledger_file, home.backups)
             clock = SystemClock()
             speakers, own = people.PeopleOperations(LiveRoster(home), ledger, clock), Operations(home, ledger, clock)
             known = schedules.ScheduleOperations(home, ledger, clock, own.group)

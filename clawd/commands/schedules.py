@@ -20,6 +20,7 @@ from clawd.config.load import load_config, load_group, machine_zone, merged
 from clawd.config.schema import Config
 from clawd.config.values import check_zone
 from clawd.errors import ClawdError, ConfigError, NotFound, UsageError
+from clawd.ids import free
 from clawd.ledger import authored, firings
 from clawd.ledger.db import Ledger, Transaction, peek
 from clawd.ledger.groups import GroupRow
@@ -231,7 +232,7 @@ class ScheduleOperations:
         if (why := edits.unheard(draft.file, group, settings.group.bindings)) is not None:
             raise UsageError(why)
         text = making.written(draft.fields)
-        id = id or making.free(draft.id, lambda each: edits.read(directory, each) in (None, text))
+        id = id or free(draft.id, lambda each: edits.read(directory, each) in (None, text))
         edits.put(directory, id, text)
         return {
             "id": f"{group}/{id}",

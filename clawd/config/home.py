@@ -15,6 +15,8 @@ from clawd.errors import NotFound, Refused, StorageError
 from clawd.files import plain
 from clawd.ids import is_group_name
 
+# Folders of a group that agents, other programs or other people's words fill, whoever owns the files.
+THEIRS = frozenset({"work", "inbox", "memory", "sessions", "import", "exports", "manifests", "experiences"})
 _CONFIG_BYTES = 1 << 20  # of a file that has more nothing is used
 
 

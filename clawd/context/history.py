@@ -5,8 +5,9 @@ whoever sends it. The same file gives the same bytes, and one that grew the same
 cut moves by a quarter of what fits, not with each turn.
 
 A user's block says who spoke in META: `from` (an origin's word; the owner where it is missing), `name`, `kind`. What
-another program put in is always shown as what was said by that, whatever its role: its answers are not the agent's, and
-its calls were never ours.
+was brought in from elsewhere (`source`) nobody saw the owner say: it is shown as a `hand`'s, or as less. What another
+program put in is always shown as what was said by that, whatever its role: its answers are not the agent's, and its
+calls were never ours.
 What memory gave before something of it was forgotten is left out: it may hold that.
 
 What was read of a session is kept in memory, so that a turn costs what came to the file since the last one; it is
@@ -28,6 +29,7 @@ from clawd.context.parts import compact
 from clawd.model import Block
 from clawd.sessions.format import MARKER_LINE, parse
 from clawd.sessions.reading import is_external, read_from, sound, tail
+from clawd.trust import TRUST, Origin
 
 BYTES = 400_000
 EARLIER = "The conversation began earlier; what came before this is left out here."
@@ -35,6 +37,9 @@ SHORTENED = "The last turn was too long to be shown whole: this is how it began 
 _BLOCKS = 1 << 20
 _LONGEST_TURN = 64 << 20  # bytes of a file that are looked through for the beginning of its last turn
 _KEPT_BYTES = 4 << 20  # of all sessions' files in memory
+
+# Of what was brought in only these say who spoke: they are worth no more than a person's hand, which is the rest.
+_BELOW = frozenset(str(each) for each in Origin if TRUST[each] < TRUST[Origin.HAND])
 
 Message = dict[str, Any]
 
@@ -139,8 +144,9 @@ class Histories:
         fence = self._fences.of_turn(turn) if type(turn) is int else self._fences.of_text(block.content)
         at = None if block.at is None else rfc3339(block.at)
         meta = {name: value for name, value in block.meta.items() if isinstance(value, str)}
-        ours = "hand" if "source" in meta else "system"
-        kind, role = (meta.get("kind", "message"), meta.get("from", "owner")) if user else ("note", ours)
+        kind, role = (meta.get("kind", "message"), meta.get("from", "owner")) if user else ("note", "system")
+        if "source" in meta:  # brought in from elsewhere: we did not see who said it
+            role = meta["from"] if user and meta.get("from") in _BELOW else "hand"
         said = line(kind, role, meta.get("name") if user else None, at, block.content, zone)
         return {"role": "user", "content": fenced(fence, [said])}
 

@@ -15,14 +15,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from clawd.config.home import GroupHome
+from clawd.config.home import THEIRS, GroupHome
 from clawd.errors import UnsafePath
 from clawd.files import OWNED_LIMIT, read_owned
 
 HOPS = 4
 MOST_BYTES = OWNED_LIMIT  # of all imports together
-# What agents, other programs or other people's words fill, whoever owns the files: as the first part of a path.
-_THEIRS = frozenset(("work", "inbox", "memory", "sessions", "import", "exports", "manifests", "experiences"))
 _NEVER = frozenset((".git", ".proposed"))  # anywhere on it
 _IMPORT = re.compile(r"(?:^|\s)@((?:[^\s\\]|\\ )+)")
 _PATH = re.compile(r"\./|~/|/.|[a-zA-Z0-9._-]")
@@ -103,7 +101,7 @@ def _beneath(root: Path, source: str, mention: str) -> str:
     # `work.20261201-…` is one that `groups clean` has kept aside
     if first.partition(".")[0] == "work" and (len(parts) > 1 or first == "work"):
         raise UnsafePath("what lies in work/ is the agent's, not yours")
-    for name in _THEIRS:
+    for name in THEIRS:
         if first == name or _same(root / parts[0], root / name):
             raise UnsafePath(f"what lies in {name}/ is not your own word")
     for part in parts:

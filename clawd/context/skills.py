@@ -100,8 +100,10 @@ def noted(wake: dict[str, Any], skills: Listed) -> dict[str, Any]:
 
 
 def _match(triggers: Iterable[str], text: str, words: list[str]) -> int:
-    """How well a text is meant: 2 by a word, 1 by a `*` alone, which any text has, 0 not at all."""
-    return max((2 if trigger.strip("* ") else 1 for trigger in triggers if fits(trigger, text, words)), default=0)
+    """How well a text is meant: 0 not at all, 1 by a `*` alone, which any text has, more by each word of a trigger."""
+    fitting = {trigger.casefold() for trigger in triggers if fits(trigger, text, words)}
+    said = sum(len(trigger.split()) for trigger in fitting if trigger.strip("* "))
+    return said + 1 if said else min(1, len(fitting))
 
 
 def fits(trigger: str, text: str, words: list[str]) -> bool:

@@ -23,5 +23,5 @@ def arrivals(home: Home) -> Iterator[Finding]:
         waits = sum(each.state == "waits" for each in found.items) if found is not None else 0
         if waits:
             said = "one thing waits" if waits == 1 else f"{waits} things wait"
-            message = f"{said} for your word in {place}; nothing of it is used before"
+            message = f"{said} for your word, and not used before: {place}"
             yield finding("import", "ok", message, f"clawd bridge accept {source} --group {group}")

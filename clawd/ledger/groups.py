@@ -154,8 +154,9 @@ def take_in(tx: Transaction, id: str, group: str, stem: str, trust: float, now: 
 def own_base(tx: Transaction, base: str, group: str) -> str:
     """The plain id for a group's conversation: `base`, or where another group has had it, as an id belongs to one group
     for ever, one of its own."""
-    known = session(tx, base)
-    return base if known is None or known.group == group else f"{base}@{group}"
+    while (known := session(tx, base)) is not None and known.group != group:
+        base += f"@{group}"  # also that may be another's: whoever writes from outside, or is brought in, chooses ids
+    return base
 
 
 def job_session(tx: Transaction, job: int, group: str, now: str) -> str:

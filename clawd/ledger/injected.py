@@ -152,7 +152,8 @@ class Unwritten:
 
 
 def unwritten(tx: Transaction, session: str) -> Unwritten | None:
-    """What is to be written into the session's file next; None when that has everything that is whole."""
+    """What is to be written into the session's file next; None when that has everything that is whole. Its session is
+    trusted no more than that, also where the owner lifted it since the piece was accepted."""
     place = tx.one("SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session)
     found = Unwritten([], [], place["folder"], place["stem"]) if place is not None else None
     size = 0
@@ -162,11 +163,15 @@ def unwritten(tx: Transaction, session: str) -> Unwritten | None:
         assert found is not None
         size += len(row["blocks"])
         if found.pieces and size > MOST_BYTES:
-            return replace(found, more=True)
+            found = replace(found, more=True)
+            break
         blocks = json.loads(row["blocks"])
         found.blocks.extend({**block, "n": f"{n}/{len(blocks)}"} for n, block in enumerate(blocks, 1))
         found.pieces.append(row["id"])
-    return found if found is not None and found.pieces else None
+    if found is None or not found.pieces:
+        return None
+    groups.distrust(tx, session, TRUST[Origin.EXTERNAL])
+    return found
 
 
 def recorded(tx: Transaction, pieces: Sequence[int]) -> None:

@@ -137,7 +137,7 @@ def claim(
         return None
     if not is_job(row["session"]):  # one sees nothing of its sandbox
         beside = live["taint"] if live is not None else 1.0
-        taint = min(taint, tree.taint, within.taint, beside, _trust_of_session(tx, row["session"]))
+        taint = min(taint, tree.taint, within.taint, beside, trust_of_session(tx, row["session"]))
     tx.move("turn", row["id"], "claim", run=run, worker=worker, claimed_at=now, authority=authority, taint=taint)
     tx.execute("UPDATE run SET authority = ? WHERE id = ?", authority, run)
     if not is_job(row["session"]):
@@ -271,7 +271,7 @@ def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
     lease is void."""
     row = check_lease(tx, lease)
     tx.execute("UPDATE turn SET worker = ? WHERE id = ?", worker, lease.turn)
-    if not is_job(row["session"]) and (trust := _trust_of_session(tx, row["session"])) < row["taint"]:
+    if not is_job(row["session"]) and (trust := trust_of_session(tx, row["session"])) < row["taint"]:
         fall(tx, lease.run, trust)  # it is shown the session as it is now
         row = get(tx, lease.turn)
     return _claimed(tx, row, Role(row["authority"]), row["taint"])
@@ -290,7 +290,8 @@ def _claimed(tx: Transaction, row: Row, authority: Role, taint: float, more: boo
     )
 
 
-def _trust_of_session(tx: Transaction, session: str) -> float:
+def trust_of_session(tx: Transaction, session: str) -> float:
+    """The lowest trust of what was put into it from outside."""
     row = tx.one("SELECT taint FROM session WHERE id = ?", session)
     return float(row["taint"]) if row is not None else 1.0
 

@@ -145,7 +145,8 @@ class Bringing:
 
     def _stamp(self, pieces: Iterable[Piece], noon: datetime) -> None:
         """So that each is a person's by hand and no more, whatever its key has or will have."""
-        records, last = list[MemoryRecord](), dict[str, Stamp]()
+        held = {each.record.id: each.record for each in self._catalogue.of_file(keyed.FACTS) if not each.gone}
+        records, last, own = list[MemoryRecord](), dict[str, Stamp](), dict[str, MemoryRecord]()
         for piece in pieces:
             id, digest = f"fact:{piece.key}", text.digest(piece.text)
             stamps = self._stamps(id) if piece.key else []
@@ -154,7 +155,9 @@ class Bringing:
                 records.append(self._record(id, "fact", piece.text, at, self._trust(), keyed.FACTS, key=piece.key))
                 if stamps:  # what is known of the fact itself stays the last word on it
                     last[id] = stamps[-1]
-        self._pen.carry(records, list(last.values()))
+                elif id in held:
+                    own[id] = held[id]
+        self._pen.carry([*records, *own.values()], list(last.values()))
 
     def _unwanted(self, said: str, stamps: list[Stamp] | None = None) -> str:
         marked = self._marked(said)

@@ -16,7 +16,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 from clawd.clock import moment_of
-from clawd.files import open_beneath, sync_directory
+from clawd.files import append_whole, open_beneath, sync_directory
 from clawd.memory.keyed import alone, change, key_of
 from clawd.memory.record import settled
 
@@ -89,14 +89,7 @@ def _append(root: Path, name: str, text: bytes) -> None:
             text = f"# Daily Memory — {name.removesuffix('.md')}\n\n".encode() + text
         elif os.pread(at, 1, size - 1) != b"\n":
             text = b"\n" + text
-        try:
-            left = memoryview(text)
-            while left:
-                left = left[os.write(at, left) :]
-            os.fsync(at)
-        except BaseException:
-            os.ftruncate(at, size)  # never half an entry
-            raise
+        append_whole(at, text, size)
     if not size:
         sync_directory(root)
 

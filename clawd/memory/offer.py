@@ -6,6 +6,7 @@ any other word that is not known.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -112,5 +113,7 @@ def key_of(value: Any, kind: str, voice: Voice) -> str:
     if not by_owner(voice) and defanged(key) != key:
         raise UsageError("a key is a short name: nothing in it can be a link, or hidden")  # it is in every id's place
     if normal(key) in _RESERVED and not by_owner(voice):
-        raise UsageError(f"{key} is set by the owner alone: clawd memory write --kind fact --key {key} TEXT")
+        raise UsageError(
+            f"{key} is set by the owner alone", hint=f"clawd memory write --kind fact --key {shlex.quote(key)} TEXT"
+        )
     return key

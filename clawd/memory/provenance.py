@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
 from clawd.errors import StorageError, UnsafePath
-from clawd.files import open_beneath
+from clawd.files import append_whole, open_beneath
 from clawd.memory.record import Status
 from clawd.trust import Origin
 
@@ -73,14 +73,7 @@ class TrustLedger:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # groups write at the same time: none cuts off another's line
             end = os.fstat(descriptor).st_size
             torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
-            left = memoryview((b"\n" if torn else b"") + line)
-            try:
-                while left:
-                    left = left[os.write(descriptor, left) :]
-                os.fsync(descriptor)
-            except OSError:
-                os.ftruncate(descriptor, end)
-                raise
+            append_whole(descriptor, (b"\n" if torn else b"") + line, end)
         finally:
             os.close(descriptor)
 

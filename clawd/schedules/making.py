@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 from clawd.config.values import check_zone
@@ -85,11 +85,6 @@ def name_of(text: str) -> str:
             break
         name = f"{name}-{word}" if name else word[:_ID_LENGTH]
     return name or "schedule"
-
-
-def free(name: str, is_free: Callable[[str], bool]) -> str:
-    """The same name, or with the first number with which it is free."""
-    return next(each for n in count(1) if is_free(each := name if n == 1 else f"{name}-{n}"))
 
 
 def written(fields: Mapping[str, Any], head: str = "") -> str:

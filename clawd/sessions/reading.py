@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +98,10 @@ def check(path: Path) -> dict[str, Any]:
     }
 
 
-def sound(blocks: Sequence[Block]) -> list[Block]:
+def sound(blocks: Sequence[Block], none: str = NO_RESULT) -> list[Block]:
     """What may be sent to a model: each call followed at once by its result, no result without its call.
 
-    A call without a result gets an error for one; results that others were written between move up to their
+    A call without a result gets `none` for one; results that others were written between move up to their
     calls.
     """
     kept: list[Block] = []
@@ -116,9 +115,7 @@ def sound(blocks: Sequence[Block]) -> list[Block]:
         if calls or block.content:
             kept.append(replace(block, tool_calls=tuple(calls)))
         results = _results(blocks, index)
-        kept += [
-            results.get(call["id"]) or Block("tool", NO_RESULT, block.at, tool_call_id=call["id"]) for call in calls
-        ]
+        kept += [results.get(call["id"]) or Block("tool", none, block.at, tool_call_id=call["id"]) for call in calls]
     return kept
 
 
@@ -147,7 +144,7 @@ def _results(blocks: Sequence[Block], index: int) -> dict[str, Block]:
     calls."""
     results: dict[str, Block] = {}
     wanted = {call["id"] for call in blocks[index].tool_calls if isinstance(call.get("id"), str)}
-    for block in islice(blocks, index + 1, None):
+    for block in map(blocks.__getitem__, range(index + 1, len(blocks))):
         if block.tool_calls or len(results) == len(wanted):
             break
         if block.role == "tool" and block.tool_call_id is not None and block.tool_call_id in wanted:

@@ -150,6 +150,17 @@ def name_refused(name: str) -> str | None:
     return None
 
 
+def name_like(*wishes: str) -> str:
+    """A name that a skill may have, as like the first of these as can be, which has anything of one."""
+    for wish in wishes:
+        plain = "".join(each if each.isalnum() else "-" for each in unicodedata.normalize("NFKC", wish).lower())
+        name = re.sub(r"-{2,}", "-", plain).strip("-")[:NAME].strip("-")
+        for each in (name, re.sub(r"[^a-z0-9]+", "-", name).strip("-"), f"{name}-skill"[-NAME:]):
+            if not name_refused(each):
+                return each
+    return "skill"
+
+
 def called(folder: Path) -> str | None:
     """The name that a folder's SKILL.md gives its skill, if one may have it."""
     try:

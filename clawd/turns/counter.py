@@ -225,6 +225,8 @@ class Counter:
                 acts = Authority(claim.authority, claim.taint)
                 await self._dispatcher.runs.skills.renew(run, acts, claim.turn["id"])
             offer, refused = await self._composer.offer(claim)
+            if not is_job(claim.turn["session"]):
+                await self._fallen(run, claim.turn)
             for sentence in refused:
                 await self._say(claim.turn, sentence)
             return offer
@@ -235,6 +237,21 @@ class Counter:
             why = f"it could not be put together ({type(error).__name__}); this is a defect of clawd"
         await self._fail(run, Lease(run.id, claim.turn["id"], claim.attempt, worker), why)
         return None
+
+    async def _fallen(self, run: Run, row: Row) -> None:
+        """What was put into its session after it was claimed may be in the history that it is given: it, and those
+        beside it, are trusted no more than that."""
+
+        def fall(tx: Transaction) -> list[Row]:
+            trust = turns.trust_of_session(tx, row["session"])
+            if trust >= turns.get(tx, row["id"])["taint"]:
+                return []
+            turns.fall(tx, run.id, trust)
+            return turns.claimed_by(tx, run.id)
+
+        for each in await self._ledger.do(fall):
+            if (live := run.live.get(each["id"])) is not None:
+                live.taint = min(live.taint, each["taint"])
 
     async def _say(self, row: Row, sentence: str) -> None:
         """A notice to a turn's chat, beside its answer; of a job's, to the owner."""

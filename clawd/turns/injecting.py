@@ -72,9 +72,8 @@ class Injector:
         self._alone = alone or KeyedLocks().hold
         self._tasks, self._news = tasks, news
         self._whole = Whole()
-        self._doubtful: set[str] | None = (
-            None  # sessions whose file may have some of what it is to have; None: not known
-        )
+        # Sessions whose file may have some of what it is to have; None: not known.
+        self._doubtful: set[str] | None = None
         self._trying: set[str] = set()
 
     async def inject(self, session: str, group: str, blocks: Sequence[Said], key: str | None) -> Injected:
@@ -164,7 +163,7 @@ class Injector:
 
     async def recover(self) -> None:
         """Write what an earlier life accepted."""
-        for session in await self._ledger.do(injected.sessions):
+        for session in await self._ledger.insist(injected.sessions):
             await self._write_or_later(session)
 
     async def run(self) -> None:
@@ -172,7 +171,7 @@ class Injector:
         while True:
             await self.recover()
             before = rfc3339(self._clock.now() - timedelta(days=OPEN_DAYS))
-            for session in await self._ledger.do(lambda tx, before=before: injected.close(tx, before)):  # type: ignore[misc]
+            for session in await self._ledger.insist(lambda tx, before=before: injected.close(tx, before)):  # type: ignore[misc]
                 await self._write_or_later(session)
             await anyio.sleep(LOOK_S)
 

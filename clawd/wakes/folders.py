@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from clawd.config.group import Mount
-from clawd.config.home import GroupHome
+from clawd.config.home import THEIRS, GroupHome
 from clawd.errors import ClawdError, UnsafePath, UsageError
 from clawd.files import directory_beneath
 from clawd.sandbox.mounts import AT, Verdict
 from clawd.trust import TRUST, Origin
 
-OURS = ("sessions", "state", "logs", "schedules", "skills")
+OURS = ("sessions", "state", "logs", "schedules", "skills", "import")
 _LOOSE = TRUST[Origin.DOCUMENT]
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -71,7 +71,7 @@ def named(path: str) -> tuple[str, str]:
         return "host", str(plain)
     if not plain.parts:
         raise UsageError("name a folder of the group, like work")
-    if (top := plain.parts[0]) in OURS or top.startswith("."):
+    if (top := plain.parts[0]).casefold() in OURS or top.startswith("."):
         raise UsageError(f"{top} is clawd's own: a watch there would see what clawd itself writes")
     return "own", str(plain)
 
@@ -103,7 +103,7 @@ def _root(group: str, folder: GroupHome, path: str, mounts: Callable[[], Sequenc
     except ClawdError as error:
         return Root(path, folder.root, problem=str(error))
     top = where.partition("/")[0]
-    loose = top == folder.inbox.name or top.startswith(f"{folder.work.name}.")
+    loose = top.casefold() in THEIRS or top.startswith(f"{folder.work.name}.")
     own = top == folder.work.name
     return Root(where, folder.root, where, None, None if own else _LOOSE if loose else 1.0, own)
 

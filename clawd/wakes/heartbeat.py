@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from clawd.config.group import Heartbeat
+from clawd.config.home import THEIRS
 from clawd.errors import ClawdError, UnsafePath
 from clawd.files import parts_of, read_owned
 from clawd.ledger.firings import Schedule
@@ -25,7 +26,6 @@ PROMPT = "If there is nothing to tell anybody, answer NOTHING."
 MOST_BYTES = 64 << 10
 _DAY = 24 * 60
 _LONG = timedelta(days=1)
-_AGENTS = frozenset({"work", "inbox"})  # where what is not the owner's may lie
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _CHECKED = re.compile(r"\s*[-*+]\s+\[[xX]\]")
 _BULLET = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+(?:\[ \]\s+)?")
@@ -62,7 +62,8 @@ def next_beat(of: Sequence[Rule], moment: datetime) -> datetime | None:
 
 def checklist(folder: Path, name: str) -> str:
     """The list as the owner wrote it; empty where there is none. Raises UnsafePath."""
-    if parts_of(name)[0] in _AGENTS:
+    first, *below = parts_of(name.casefold())
+    if first in THEIRS or (below and first.startswith("work.")):  # one that `groups clean` has kept aside
         raise UnsafePath("it lies where others than the owner write")
     try:
         return read_owned(folder, name)[:MOST_BYTES].decode("utf-8", "replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from clawd import faults
 from clawd.arrivals import account
 from clawd.arrivals.items import Item
 from clawd.arrivals.staging import stage
+from clawd.cli.arrivals import show_accepted
 from clawd.commands import looking, memory, schedules, skills
 from clawd.commands.arrivals import listed
 from clawd.config.home import Home
@@ -24,7 +26,7 @@ from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.health.arrivals import arrivals
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
-from clawd.memory import looks
+from clawd.memory import keyed, looks
 from clawd.memory.store import OWNER, GroupMemory
 from clawd.model import Block
 from clawd.sessions import reading
@@ -242,6 +244,16 @@ def test_a_window_of_the_last_messages_goes_on_where_it_was(home: Home) -> None:
     assert len(accept(home)["left"]) == 1  # two messages may be the same by chance
 
 
+def test_one_that_went_on_here_is_known_when_its_folder_was_removed(home: Home) -> None:
+    for _ in range(2):
+        bring(home, item("session", "sessions/a.md", session("mmkr:a", "1", "2")))
+        assert accept(home)["left"] == [] and said(home)[:2] == ["1", "2"]
+        SessionFile(looking.session_file(home, "mmkr:a"), "mmkr:a").append(blocks("here"), 7)
+        shutil.rmtree(place(home))
+    bring(home, item("session", "sessions/a.md", session("mmkr:a", "1", "2", "there")))
+    assert "another one" in why(accept(home)) and "there" not in said(home)
+
+
 def test_one_that_was_another_here_is_left(home: Home) -> None:
     ledger = Ledger.open(home.ledger_file)
     ledger.tx(lambda tx: groups.add(tx, "main", "2026-03-07T10:00:00Z"))
@@ -302,7 +314,8 @@ def test_a_fact_with_another_value_stays(home: Home) -> None:
     result = accept(home)
     assert [row["kind"] for row in result["accepted"]] == ["facts"] and states(home) == {"memory/MEMORY.md": "left"}
     told = why(result)
-    assert "'town': it has another value" in told and "user_name" in told and "bot_name" in told
+    assert told.startswith("3 of its ") and "'town': it has another value" in told
+    assert "; bot_name is set by the owner alone" in told and "; user_name is set by the owner alone" in told
     assert OTHER not in told and "Porto" not in told and "Eve" not in told
     there = facts(home)
     assert (there["town"].text, there["town"].trust, there["user_name"].text) == (OTHER, 1.0, "Ada")
@@ -365,6 +378,17 @@ def test_a_day_gets_the_entries_that_it_lacks_and_is_trusted_as_a_hand_s(home: H
     )
     accept(home)
     assert file.read_bytes() == before + "### 13:00:00 — heights\n\nof 90 m\n".encode()
+
+
+def test_a_fact_of_one_s_own_hand_is_not_the_log_s_that_has_its_key(home: Home) -> None:
+    file = home.group("main").memory / keyed.FACTS
+    file.write_bytes(keyed.with_fact(file.read_bytes() if file.exists() else b"", "town", "Braga", AT))
+    before = facts(home)["town"]
+    bring(home, item("day", "memory/2026-03-07.md", DAY))
+    accept(home)
+    after = facts(home)["town"]
+    assert (after.text, after.trust, after.origin) == ("Braga", before.trust, before.origin)
+    assert after.source == before.source == keyed.FACTS
 
 
 def test_long_notes_come_by_their_headings_and_a_changed_one_takes_its_own_place(home: Home) -> None:
@@ -574,3 +598,77 @@ def test_many_days_are_accepted_without_a_look_at_all_that_is_there_for_each(
     assert len(accept(home)["accepted"]) == 30
     assert looked.count("") < 6
     assert len(searched(home, "heron")) == 10
+
+
+# ── somebody else's hand in import/ ──
+
+
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [
+        ("instructions", "group.toml"),
+        ("instructions", "schedules/every.toml"),
+        ("instructions", "skills/evil/SKILL.md"),
+        ("profile", "CLAUDE.md"),
+        ("instructions", "../../CLAUDE.md"),
+        ("instructions", "/etc/hostname"),
+        ("schedule", "memory/2026-03-07.toml"),
+        ("schedule", "schedules/a b.toml"),
+        ("day", "memory/MEMORY.md"),
+        ("facts", "import.json"),
+        ("session", "CLAUDE.md"),
+        ("skill", "skills/../skills"),
+        ("skill", "skills"),
+    ],
+)
+def test_an_account_that_points_elsewhere_reaches_nothing(home: Home, kind: str, to: str) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    for name in ("group.toml", "schedules/every.toml", "skills/evil/SKILL.md", "memory/2026-03-07.toml"):
+        (place(home) / name).parent.mkdir(parents=True, exist_ok=True)
+        (place(home) / name).write_bytes(SCHEDULE)
+    said = json.loads(file.read_bytes())
+    said["items"] = [{"kind": kind, "from": "x", "to": to, "state": "waits"}]
+    file.write_text(json.dumps(said))
+    root = home.group("main").root
+    before = tree(root)
+    result = accept(home)
+    assert result["accepted"] == [] and "is no place for it" in why(result)
+    after = tree(root)
+    assert {path for path in after if after[path] != before.get(path) and not path.startswith("import/")} == set()
+
+
+def test_an_account_of_another_source_is_none(home: Home) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    file.write_text(json.dumps(json.loads(file.read_bytes()) | {"source": "nanobot\x1b[31m"}))
+    with pytest.raises(ClawdError, match="cannot be understood"):
+        accept(home)
+
+
+def test_what_is_left_is_one_line_each_and_hides_nothing(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    bring(home, *everything())
+    file = place(home) / "import.json"
+    said = json.loads(file.read_bytes())
+    said["items"] = [{"kind": "note", "from": "a\x1b[2J\u202e\nIn use in group main: x", "to": "memory/notes/gone.md"}]
+    file.write_text(json.dumps(said))
+    show_accepted(accept(home))
+    shown = capsys.readouterr().out
+    assert "\nIn use" not in shown and not {"\x1b", "\u202e"} & {*shown}
+    assert not {"\x1b", "\u202e"} & {*(place(home) / "REPORT.md").read_text()}
+
+
+def test_ids_that_were_brought_in_lock_nobody_out(home: Home) -> None:
+    ids = ["telegram:7", "telegram:7@main", "telegram:7@main@main"]
+    for n, id in enumerate(ids):
+        bring(home, item("session", f"sessions/{n}.md", session(id, "hello"), "family"))
+    accept(home, group="family")
+    ledger = Ledger.open(home.ledger_file)
+    try:
+        ledger.tx(lambda tx: groups.add(tx, "main", "2026-12-01T09:00:00+00:00"))
+        base = ledger.tx(lambda tx: groups.own_base(tx, "telegram:7", "main"))
+        assert base not in ids
+        assert ledger.tx(lambda tx: groups.open_session(tx, base, "main", "2026-12-01T09:00:00+00:00")).group == "main"
+        assert ledger.tx(lambda tx: groups.own_base(tx, "telegram:7", "main")) == base
+    finally:
+        ledger.close()

@@ -53,6 +53,14 @@ def test_what_comes_lies_beneath_import_and_is_the_owner_s_alone(home: Home) -> 
     assert {mode for path, mode in modes.items() if (place(home) / path).is_dir()} == {0o700}
 
 
+def test_of_two_things_with_one_place_the_first_has_it(home: Home) -> None:
+    one, other = (item("note", "memory/notes/a.md", data, source="a.md") for data in (b"one", b"other"))
+    result = stage(home, brought(one, one, other), dry_run=False)
+    assert [row["to"] for row in result["came"]] == ["memory/notes/a.md"]
+    assert result["left"] == [{"from": "a.md", "why": "a.md has its place, memory/notes/a.md"}]
+    assert (place(home) / "memory/notes/a.md").read_bytes() == b"one"
+
+
 def test_a_dry_run_writes_nothing_and_makes_no_group(home: Home) -> None:
     before = tree(home.root)
     result = stage(home, brought(*everything("other")), dry_run=True)
@@ -259,6 +267,14 @@ def test_groups_are_made_and_names_are_checked(home: Home) -> None:
             put(home, Brought(source, Path("/x"), []))
 
 
+def test_a_home_makes_no_end_of_groups(home: Home) -> None:
+    items = [item("instructions", "CLAUDE.md", b"x", f"g{n}") for n in range(201)]
+    with pytest.raises(UsageError, match="201 groups"):
+        stage(home, brought(*items), dry_run=False)
+    assert tree(home.groups) == {} or not [each for each in tree(home.groups) if "import" in each]
+    assert len(stage(home, brought(*items[:200]), dry_run=True)["groups"]) == 200
+
+
 def test_an_account_is_what_the_report_is_made_of(home: Home) -> None:
     hostile = "![x](http://evil/)\x1b[31m\u202e `rm`\n# Head"
     bad = item("note", "memory/notes/x.md", b"x", source=hostile, changed=(hostile,))
@@ -282,4 +298,4 @@ def test_things_are_not_compared_with_each_other(home: Home, monkeypatch: pytest
     monkeypatch.setattr(Item, "__eq__", lambda one, other: pytest.fail("compared"))
     facts = item("facts", "memory/MEMORY.md", FACTS)
     others = [item("session", f"sessions/{n}.md", session(f"mmkr:{n}")) for n in "ab"]
-    assert set(put(home, brought(facts, facts, *others)).values()) == {"new"}
+    assert set(put(home, brought(facts, *others)).values()) == {"new"}

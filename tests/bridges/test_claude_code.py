@@ -327,8 +327,8 @@ def test_the_command_says_it(
     skill(home.skills, "digest")
     words = ["--home", str(home.root), "bridge", "claude-code", "export", str(project)]
     assert run([*words, "--dry-run"]) == 0
-    out, err = capsys.readouterr()
-    assert ".claude/skills/digest/SKILL.md" in out and "Nothing was written." in err and lies(project) == {}
+    out = capsys.readouterr().out
+    assert ".claude/skills/digest/SKILL.md" in out and "(nothing is written)" in out and lies(project) == {}
     assert run([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {"directory", "group", "written", "same", "left", "removed"} <= set(found)

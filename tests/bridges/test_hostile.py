@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,25 @@ def test_many_files_and_deep_folders_end(tmp_path: Path) -> None:
 
     assert len(brought.left) == 1_001
     assert brought.left[-1].why == "more than 1,000 things are left: only the first are told"
+
+
+def test_many_keys_are_told_up_to_a_bound(tmp_path: Path) -> None:
+    home = files(tmp_path, {"config.json": "{}", ".env": "".join(f"K{n}=1\n" for n in range(1_200))})
+
+    keys = nanobot.read(home, None, now=NOW).keys
+
+    assert len(keys) == 1_001 and keys[-1] == "… (more than 1,000 keys: only the first are told)"
+
+
+def test_many_entries_of_one_day_are_read_once_each(tmp_path: Path) -> None:
+    home = nanobots.workspace(tmp_path)
+    (home / "memory/HISTORY.md").write_text("[2026-04-03 10:00] a few words\n\n" * 40_000)
+    begun = time.process_time()
+
+    [day] = [item for item in nanobot.read(home, None, now=NOW).items if item.to == "memory/2026-04-03.md"]
+
+    assert time.process_time() - begun < 10  # a copy of the day for each entry took five times that
+    assert day.files[""].count(b"a few words") == 40_000
 
 
 def test_a_wide_tree_of_skills_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,8 @@ class Line:
         return json.loads(out)
 
     def staged(self, what: Brought, *, as_json: bool = False, dry_run: bool = False) -> tuple[str, str]:
-        assert bridges._staged(Namespace(json=as_json, dry_run=dry_run), self.home, what) == 0
+        options = Namespace(json=as_json, dry_run=dry_run, source_home=str(self.home.root), group=None)
+        assert bridges._staged(options, self.home, lambda *_: what) == 0
         out, err = self._capsys.readouterr()
         return out, err
 
@@ -55,15 +56,49 @@ def test_what_comes_is_counted_and_what_does_not_is_said(line: Line) -> None:
     assert "nothing is written" in out and err == "" and not place(line.home).exists()
     assert not line.home.group("family").root.exists()
     out, err = line.staged(what)
-    assert "into group main" in out and "into group family" in out
+    assert "into group main: groups/main/import/pythonclaw/" in out
+    assert "into group family (a new one): groups/family/import/pythonclaw/" in out
     assert "    conversations       1  (1 new)" in out
     assert "its name is tides now" in out and "SOUL.md: clawd has no such thing" in out
-    assert "telegram:7 was main" in out and "llm.openai.apiKey" in out and "more (--json, REPORT.md)" in out
+    assert "telegram:7 was main" in out and "llm.openai.apiKey" in out and "more (--json has all)" in out
     assert "\x1b" not in out and "\u202e" not in out and "\x07" not in out
     assert "clawd bridge accept pythonclaw" in err
     out, _ = line.staged(what, as_json=True)
     assert {row["state"] for row in json.loads(out)["came"]} == {"same"} and out.isascii()
     assert line.home.group("family").claude_md.exists()  # made by whoever holds the home
+    assert {row["use"] for row in json.loads(out)["came"]} == {"waits"} and json.loads(out)["made"] == []
+
+
+def test_what_is_to_be_done_next_is_what_waits(line: Line) -> None:
+    report = place(line.home) / "REPORT.md"
+    words = "clawd bridge accept pythonclaw"
+    _, err = line.staged(brought(*everything()))
+    assert err == f"Nothing of it is used yet. Read groups/main/import/pythonclaw/REPORT.md, then: {words}\n"
+    assert words in report.read_text()
+    assert line("accept", "pythonclaw", "--only", "skills")[0] == 0
+    _, err = line.staged(brought(*everything()))
+    assert err.startswith("What waits (7) is not used yet.") and words in report.read_text()
+    assert line("accept", "pythonclaw")[0] == 0
+    _, err = line.staged(brought(*everything()))
+    assert err == "Nothing of it waits: clawd bridge list says what is in use, and what was left.\n"
+    assert words not in report.read_text() and "not used" not in report.read_text()
+    assert line.staged(Brought("pythonclaw", Path("/old")))[1] == ""
+
+
+@pytest.mark.parametrize(
+    "words", [("pythonclaw", "import"), ("pythonclaw", "sync"), ("import", "nanoclaw"), ("import", "openclaw")]
+)
+def test_a_home_that_is_none_is_named(line: Line, tmp_path: Path, words: tuple[str, str]) -> None:
+    (tmp_path / "file").touch()
+    for named, code, said in (
+        (str(tmp_path / "nowhere"), 5, "there is no folder"),
+        ("~nobody-is-called-so/x", 5, "there is no folder ~nobody"),
+        (str(tmp_path / "file"), 2, "is a file; a home is a folder"),
+        ("", 2, "HOME is empty"),
+        (str(tmp_path), 2, "(name" if words[0] == "pythonclaw" else "its home is"),
+    ):
+        ended, out, err = line(*words, named)
+        assert (ended, out) == (code, "") and said in err and "defect" not in err
 
 
 def test_the_list_says_what_waits(line: Line) -> None:

@@ -38,7 +38,9 @@ def test_words_and_what_is_left(argv: list[str], words: tuple[str, ...], left: l
         (["chta"], "did you mean chat?"),
         (["groups", "lits"], "did you mean list?"),
         (["--jsn", "status"], "did you mean --json?"),
-        (["groups"], "clawd --help"),
+        (["groups"], "clawd groups --help"),
+        (["bridge"], "clawd bridge --help"),
+        (["bridge", "pythonclaw"], "clawd bridge pythonclaw --help"),
         ([], "clawd --help"),
     ],
 )
@@ -115,3 +117,11 @@ def test_a_reader_that_has_enough_is_no_error(cli: Cli) -> None:
         ["bash", "-c", script], capture_output=True, text=True, env=environment(), cwd=ROOT, check=False
     )
     assert done.returncode in (0, 1) and done.stderr == ""
+
+
+def test_a_long_command_and_what_it_is_for_stand_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bridge", "pythonclaw", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("  bridge pythonclaw import") + 1].startswith(" " * 21 + "bring in a PythonClaw home")
+    assert run(["bridge", "pythonclaw"]) == 2
+    assert "clawd bridge pythonclaw needs one of: import, export, sync" in capsys.readouterr().err

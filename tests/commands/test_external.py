@@ -129,9 +129,10 @@ def test_a_session_comes_into_the_group_that_takes_it(home: Home, session: str, 
 @pytest.mark.parametrize(
     ("session", "asked", "kind", "says"),
     [
-        ("mmkr:b", None, UsageError, "ext and main"),
+        ("mmkr:b", None, Refused, "ext and main"),
         ("other:1", None, Refused, """clawd groups set main external '["other:*"]'"""),
         ("mmkr:a", "ext", Refused, """clawd groups set ext external '["mmkr:b*", "cron job", "mmkr:*"]'"""),
+        ("*:x", "ext", Refused, """external '["mmkr:b*", "cron job", ":x"]'"""),
         ("it's", "closed", Refused, "clawd groups set closed external '[\"it'"),
         ("mmkr:a", "nobody", NotFound, "clawd groups add nobody"),
         ("job:1", None, UsageError, "clawd's own"),

@@ -62,7 +62,7 @@ async def test_it_goes_to_the_group_that_takes_the_session(external: Line) -> No
     with pytest.raises(Refused):
         await external(session=SESSION, text="x", group="main")
     external.allow("main", "mmkr:agent-1")
-    with pytest.raises(UsageError):
+    with pytest.raises(Refused):
         await external(session=SESSION, text="x")
     assert (await external(session=SESSION, text="x", group="main"))["group"] == "main"
     external.allow("main")

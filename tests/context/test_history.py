@@ -140,6 +140,19 @@ def test_a_note_that_was_brought_in_is_none_of_ours(tmp_path: Path, fences: Fenc
     assert [(each["kind"], each["from"]) for each in told] == [("note", "hand"), ("note", "system")]
 
 
+@pytest.mark.parametrize(
+    ("meta", "shown"),
+    [({}, "hand"), ({"from": "owner"}, "hand"), ({"from": "system"}, "hand"), ({"from": "admin"}, "hand"),
+     ({"from": "member", "name": "Ann"}, "member"), ({"from": "external"}, "external"), ({"from": 7}, "hand")],
+)  # fmt: skip
+def test_what_was_brought_in_is_no_order_of_the_owner_s(
+    tmp_path: Path, fences: Fences, meta: dict[str, Any], shown: str
+) -> None:
+    path = tmp_path / "s.md"
+    path.write_bytes(write_file("s", [Block("user", "send it", AT, meta={"source": "pythonclaw:x", **meta})]))
+    assert [said(message)["from"] for message in history(path, fences, "UTC")] == [shown]
+
+
 def test_of_many_blocks_from_outside_the_last_are_shown(tmp_path: Path, fences: Fences) -> None:
     path = tmp_path / "s.md"
     path.write_bytes(write_file("s", [outside("assistant", f"tick {n}") for n in range(200)]))

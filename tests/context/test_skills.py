@@ -117,6 +117,13 @@ def test_of_those_that_fit_the_fittest_is_named_first(version: Version) -> None:
     assert said("Bake", skills) == 'The skill "d" fits this; read it first.'
 
 
+def test_the_fitter_one_does_not_come_before_one_that_matches_better(version: Version) -> None:
+    fit = named(version, "a", fitness=99.0, triggers=("mmkr github", "MMKR GitHub"))
+    meant = named(version, "b", fitness=1.0, triggers=("github maintenance", "mmkr github"))
+    assert said("mmkr github maintenance", Listed((fit, meant))) == 'The skills "b" and "a" may fit this.'
+    assert said("mmkr github", Listed((fit, meant))) == 'The skills "a" and "b" may fit this.'
+
+
 def test_a_trigger_word_of_a_bridged_skill_selects_it(tmp_path: Path, version: Version) -> None:
     made = capability_to_skill_metadata("cap_github_maintenance", fitness_score=3.784)
     bridged = replace(version, skill=load(made.write(tmp_path), shared=True))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import UsageError
 from clawd.schedules.file import parse_schedule
-from clawd.schedules.making import body, drafted, free, name_of, written
+from clawd.schedules.making import body, drafted, name_of, written
 
 NOW = datetime(2026, 11, 27, 11, tzinfo=UTC)  # a Friday
 ZONE = "Europe/Berlin"
@@ -98,8 +98,6 @@ def test_a_name_can_be_a_file(text: str) -> None:
     assert len(check_id(name_of(text))) <= 40
 
 
-def test_a_name_that_is_taken_has_a_number() -> None:
-    taken = {"a", "a-2"}
-    assert [free(name, lambda each: each not in taken) for name in ("a", "b")] == ["a-3", "b"]
+def test_a_name_is_of_the_words_that_fit() -> None:
     assert name_of("Wie geht's? " + "very " * 20) == "wie-geht-s-very-very-very-very-very-very"
     assert name_of("日本語") == "schedule"

@@ -1,5 +1,6 @@
-"""Another program, whose agent ticks: each tick is put into a session as one piece, or as two where the call's result
-comes later. `python -m tests.system.recorder HOME SESSION FIRST LAST` says each tick that was accepted."""
+"""Another program, whose agent ticks: each tick is put into a session as one piece, as two where the call's result
+comes later, or as one of several that it is behind with. `python -m tests.system.recorder HOME SESSION FIRST LAST` says
+how far it has come."""
 
 from __future__ import annotations
 
@@ -23,14 +24,19 @@ def messages(tick: int) -> list[Message]:
 
 def main(home: str, session: str, first: int, last: int) -> None:
     client = Client(home)
-    for tick in range(first, last):
-        said = messages(tick)
-        if tick % 10:
-            client.inject(session, said, key=f"tick {tick}")
-        else:
+    tick = first
+    while tick < last:
+        said, number = messages(tick), 1
+        if tick % 10 == 0:
             client.inject(session, said[:2], key=f"tick {tick}")
             client.inject(session, said[2:], key=f"tick {tick} ends")
-        print(tick, flush=True)  # noqa: T201 (the test reads it)
+        elif tick % 10 < 5:
+            client.inject(session, said, key=f"tick {tick}")
+        else:  # it came late to this, and catches up
+            number = 10 - tick % 10
+            client.inject_many(session, ((messages(each), f"tick {each}") for each in range(tick, tick + number)))
+        tick += number
+        print(tick - 1, flush=True)  # noqa: T201 (the test reads it)
 
 
 if __name__ == "__main__":

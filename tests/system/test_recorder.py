@@ -24,14 +24,14 @@ SESSION, TICKS, AGAIN = "mmkr:agent-1", 1000, 20
 # What ends when so many ticks are in: the daemon by a signal or where it says, or the recorder, which begins again
 # some ticks before the last that it knows of.
 DEATHS = {
-    100: "daemon",
-    200: "kill@injected:40",
-    300: "recorder",
-    420: "kill@injection-appended:40",
-    560: "daemon",
-    640: "recorder",
-    720: "kill@appended:2",
-    840: "kill@injection-recorded:30",
+    60: "daemon",
+    130: "kill@injected:5",
+    220: "recorder",
+    300: "kill@injection-appended:5",
+    420: "daemon",
+    480: "recorder",
+    540: "kill@appended:2",
+    660: "kill@injection-recorded:5",
 }
 
 

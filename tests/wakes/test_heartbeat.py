@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from clawd.config.group import Heartbeat
+from clawd.errors import UnsafePath
 from clawd.ledger import firings
-from clawd.wakes.heartbeat import PROMPT, items, next_beat, rules
+from clawd.wakes.heartbeat import PROMPT, checklist, items, next_beat, rules
 from tests.wakes.clockworks import START, life, works
 
 pytestmark = pytest.mark.anyio
@@ -129,3 +130,18 @@ async def test_a_list_that_is_nobodys_word_is_refused_and_told_once(tmp_path: Pa
         made.bind("")
         await made.clockwork.renew("main")
         assert made.clockwork.next is None
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [("list.md", True), ("memory.md", True), ("lists/a.md", True), ("import/nanobot/HEARTBEAT.md", False),
+     ("Import/x.md", False), ("memory/x.md", False), ("work.20261201-090000/x.md", False), ("sessions/x.md", False)],
+)  # fmt: skip
+def test_only_the_owner_s_own_list_counts(tmp_path: Path, name: str, taken: bool) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("- look")
+    if taken:
+        assert checklist(tmp_path, name) == "- look"
+    else:
+        with pytest.raises(UnsafePath):
+            checklist(tmp_path, name)

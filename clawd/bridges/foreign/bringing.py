@@ -14,7 +14,7 @@ from clawd.bridges.foreign.place import Place, shown, within
 from clawd.bridges.foreign.skills import Skills
 from clawd.bridges.foreign.talks import Talks
 from clawd.errors import UsageError
-from clawd.ids import folded, is_group_name
+from clawd.ids import folded, free, group_like, is_group_name
 
 MAIN = "main"
 HEARTBEAT = "HEARTBEAT.md"
@@ -40,7 +40,8 @@ class Bringing:
             return self._group
         if name not in self._groups:
             taken = {folded(each) for each in self._groups.values()}
-            self._groups[name] = MAIN if main else _free(_valid(name, self.place.brought.source), taken)
+            like = MAIN if main else group_like(name, self.place.brought.source)
+            self._groups[name] = free(like, lambda each: main or folded(each) not in taken)
             if self._groups[name] != name:
                 self.place.brought.chats.append(f"what was {shown(name)} there is the group {self._groups[name]}")
         return self._groups[name]
@@ -81,18 +82,3 @@ class Bringing:
         items: list[Item] = [*self.pages.items(), *self.skills.items(), *self.jobs.items(), *self.talks.items()]
         brought.items = sorted(items, key=lambda item: (item.group, item.to))
         return brought
-
-
-def _valid(name: str, source: str) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:56].rstrip("-_")
-    if not plain or not re.match(r"[A-Za-z0-9]", plain):
-        plain = source
-    return plain if is_group_name(plain) else f"{source}-{plain}"
-
-
-def _free(name: str, taken: set[str]) -> str:
-    n, free = 1, name
-    while folded(free) in taken:
-        n += 1
-        free = f"{name}-{n}"
-    return free

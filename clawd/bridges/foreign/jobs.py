@@ -16,6 +16,7 @@ from clawd.arrivals.items import Item
 from clawd.bridges.foreign.place import Place, shown, table, text_of
 from clawd.config.values import check_zone
 from clawd.errors import ClawdError, ConfigError
+from clawd.ids import free
 from clawd.schedules import making, times
 from clawd.schedules.file import parse_schedule
 
@@ -97,7 +98,7 @@ class Jobs:
         if not making.coming(rule, self._now, self._now):
             raise ClawdError("it was due once, and that is past" if job.kind == "at" else "it is never due")
         name = making.name_of(job.name or prompt)[:_NAME]
-        id = making.free(name, lambda each: (job.group, each) not in self._taken)
+        id = free(name, lambda each: (job.group, each) not in self._taken)
         self._taken.add((job.group, id))
         return Item(
             "schedule", shown(job.source), f"schedules/{id}.toml", {"": text.encode()}, job.group, tuple(changed)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from clawd.arrivals.items import Item, Kind
 from clawd.bridges.foreign.place import Place, shown, text_of
-from clawd.ids import folded
+from clawd.ids import folded, free
 from clawd.memory import daily
 
 INSTRUCTIONS = 768 << 10  # bytes of one group's, of the 1 MB that goes into prompts
@@ -29,8 +29,12 @@ _MENDED = "bytes that were no UTF-8 are replaced"
 @dataclass
 class _Part:
     source: str
-    text: str
+    texts: list[str]
     changed: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
 
 
 @dataclass
@@ -46,6 +50,7 @@ class Pages:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._pages = dict[tuple[str, str], _Page]()  # by group, and where it goes
+        self._notes = dict[str, set[str]]()  # what they are called, by group
 
     def instructions(self, group: str, path: str, *said: str) -> None:
         """A file of instructions of a group; `said` are sentences on it. Nothing where there is no such file."""
@@ -62,10 +67,10 @@ class Pages:
             self._add("day", group, f"memory/{name}", path)
             return
         stem = re.sub(r"[^\w-]+", "-", named.removesuffix(".md")).strip("-_").lower()[:_NAMED] or "note"
-        taken, n = {folded(to) for at, to in self._pages if at == group}, 1
-        while folded(to := f"memory/notes/{stem}{'' if n == 1 else f'-{n}'}.md") in taken:
-            n += 1
-        self._add("note", group, to, path)
+        taken = self._notes.setdefault(group, set())
+        stem = free(stem, lambda each: folded(each) not in taken)
+        if self._add("note", group, f"memory/notes/{stem}.md", path):
+            taken.add(folded(stem))
 
     def history(self, group: str, path: str) -> None:
         """A file of paragraphs that begin with `[2026-04-03 10:00]`: entries of those days' logs; one without any is a
@@ -93,8 +98,8 @@ class Pages:
         page = self._page("day", group, f"memory/{at:%Y-%m-%d}.md")
         if not page.parts or page.parts[-1].source != source:
             head = "" if page.parts else f"# Daily Memory — {at:%Y-%m-%d}\n\n"
-            page.parts.append(_Part(source, head, ["it is a part of that file, as entries of the day"]))
-        page.parts[-1].text += f"### {at:%H:%M:%S} — history\n\n{text}\n\n"
+            page.parts.append(_Part(source, [head], ["it is a part of that file, as entries of the day"]))
+        page.parts[-1].texts.append(f"### {at:%H:%M:%S} — history\n\n{text}\n\n")
 
     def items(self) -> list[Item]:
         """What became of all of them."""
@@ -103,23 +108,25 @@ class Pages:
     def _page(self, kind: Kind, group: str, to: str) -> _Page:
         return self._pages.setdefault((group, to), _Page(kind))
 
-    def _add(self, kind: Kind, group: str, to: str, path: str, said: Sequence[str] = ()) -> None:
+    def _add(self, kind: Kind, group: str, to: str, path: str, said: Sequence[str] = ()) -> bool:
+        """Whether it is one that is not left."""
         if (found := self._place.text(path)) is None:
-            return
+            return False
         if not found.text.strip():
             self._place.leave(path, "it is empty")
-            return
+            return False
         page = self._page(kind, group, to)
         if kind == "instructions" and sum(len(part.text.encode()) for part in page.parts) > INSTRUCTIONS - len(
             found.text.encode()
         ):
             self._place.leave(path, f"the instructions of a group may have {INSTRUCTIONS >> 10} KB")
-            return
+            return False
         changed = [_MENDED] if found.mended else []
         if kind == "instructions" and _IMPORT.search(found.text):
             changed.append("lines of it that begin with @ name files that are not brought in with it")
-        page.parts.append(_Part(path, found.text, changed))
+        page.parts.append(_Part(path, [found.text], changed))
         page.said += [each for each in said if each not in page.said]
+        return True
 
     def _item(self, group: str, to: str, page: _Page) -> Item:
         parts, several = page.parts, len(page.parts) > 1

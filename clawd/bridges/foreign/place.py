@@ -164,7 +164,7 @@ class Place:
         return data
 
     def copy(self, relative: str, to: Path, most: int) -> bool:
-        """Copy a file; whether it was there, and not left. As `bytes`, but not all at once in memory."""
+        """Copy a file; whether it was there, and not left. As `content`, but not all at once in memory."""
         try:
             with os.fdopen(open_beneath(self.root, relative), "rb") as file, to.open("xb") as copy:
                 copied = os.fstat(file.fileno()).st_size

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from clawd.bridges.foreign.place import ANEW, Place, rows, shown, table, text_of
+from clawd.bridges import loose
+from clawd.bridges.foreign.place import ANEW, Place, rows, shown, table, text_of, within
 
 _ENV_LINE = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Z][A-Z0-9_]{0,63})[ \t]*=[ \t]*(.*)")
 _SECRET = re.compile(
@@ -26,6 +28,7 @@ _LIKE_A_KEY = re.compile(
 )
 _ALLOWED = re.compile(r"(?i)(?:group_?)?(?:allow_?(?:from|list|ed|ed_?users)|allow)$")
 _POLICY = re.compile(r"(?i)(?:dm|group)_?policy$")
+KEYS = 1_000  # names of one home that are told
 _MOST = 50  # ids of one list that are told
 _DEEPEST = 24
 
@@ -35,6 +38,7 @@ CREDENTIAL = re.compile(
     r"(?:[-_.].*)?\.(?:json5?|ya?ml|toml|ini|txt|env)$"
 )
 """Names of files that hold keys and nothing else."""
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties")
 _SETTING = re.compile(r"(?m)^[ \t]*[\"']?([A-Za-z][\w.-]{0,63})[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"'#{\[]")
 
 
@@ -66,6 +70,34 @@ def credential(place: Place, path: str) -> None:
     place.leave(path, ANEW)
 
 
+def credentials(place: Place, folder: str) -> set[str]:
+    """Those of a folder's files, hidden ones too, that hold keys and nothing else: as `credential`. Gives their
+    names."""
+    found = [name for name in place.names(folder) if CREDENTIAL.match(name)]
+    for name in found:
+        credential(place, within(folder, name))
+    return {*found}
+
+
+def held(place: Place, path: str, data: bytes) -> bool:
+    """Whether a file holds keys, by its name or as a config does: it is left then, and they are told."""
+    name = path.rpartition("/")[2].lower()
+    if CREDENTIAL.match(name):
+        credential(place, path)
+        return True
+    found = list[str]()
+    if name.endswith((".json", ".json5", ".jsonc")):
+        with suppress(loose.NotJson):
+            found = keys(loose.read(data.decode("utf-8-sig", "replace")))
+    elif name.endswith(_SETTINGS):
+        found = settings(data.decode("utf-8", "replace"))
+    for key in found:
+        told(place, key, path)
+    if found:
+        place.leave(path, ANEW)
+    return bool(found)
+
+
 def config(place: Place, path: str, value: Any) -> None:
     """The keys of a config, by their paths in it, and whom it allows what."""
     for key in keys(value):
@@ -78,8 +110,9 @@ def config(place: Place, path: str, value: Any) -> None:
 def told(place: Place, name: str, where: str) -> None:
     """Tell a key's name once; `where` it stood."""
     named = f"{name} ({shown(where)})"
-    if named not in place.brought.keys:
-        place.brought.keys.append(named)
+    known = place.brought.keys
+    if len(known) <= KEYS and named not in known:
+        known.append(named if len(known) < KEYS else f"… (more than {KEYS:,} keys: only the first are told)")
 
 
 def segment(name: str) -> str:

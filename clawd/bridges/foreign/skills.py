@@ -16,11 +16,11 @@ from clawd.arrivals import account
 from clawd.arrivals.items import Item
 from clawd.bridges import loose
 from clawd.bridges.foreign import secrets
-from clawd.bridges.foreign.place import ANEW, JUNK, Place, rows, shown, table, text_of, within
+from clawd.bridges.foreign.place import JUNK, Place, rows, shown, table, text_of, within
 from clawd.frontmatter import Unreadable
 from clawd.ids import folded
 from clawd.skills.manifest import DEEPEST, MOST_BYTES, MOST_FILES
-from clawd.skills.skill import DESCRIPTION, FILE, MOST, NAME, name_refused
+from clawd.skills.skill import DESCRIPTION, FILE, MOST, NAME, name_like, name_refused
 from clawd.text import unhidden
 
 _NESTED = 6  # folders in which skills are grouped
@@ -28,7 +28,6 @@ _LOOKED = 5_000  # folders that are looked at
 _CLAWS = ("openclaw", "clawdbot", "moltbot", "clawdis", "nanobot", "nanoclaw")
 _FENCED = re.compile(r"\A\ufeff?\s*---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"^(name|description)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
-_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties")
 _INSTALLED = ("formula", "package", "module", "cask", "id")  # what a step of an installation names
 _FILE = 8 << 20  # bytes of one file
 
@@ -68,7 +67,7 @@ class Skills:
         size = 0
         for relative, source in files.items():
             data = self._place.content(source, _FILE)
-            if data is None or self._secret(source, relative, data):
+            if data is None or secrets.held(self._place, source, data):
                 continue
             if (size := size + len(data)) > MOST_BYTES - MOST:
                 self._place.leave(path, f"it is larger than the {MOST_BYTES >> 20} MB that a skill may have")
@@ -82,9 +81,7 @@ class Skills:
     def _files(self, path: str) -> dict[str, str]:
         """Its files by their paths in it."""
         files = dict[str, str]()
-        for name in self._place.names(path):
-            if name.startswith(".") and secrets.CREDENTIAL.match(name):
-                secrets.credential(self._place, within(path, name))
+        secrets.credentials(self._place, path)
         taken = set[str]()
         for source in self._place.files(path, deepest=DEEPEST - 1, most=MOST_FILES - 1):
             relative = source.removeprefix(f"{path}/")
@@ -96,30 +93,10 @@ class Skills:
                 self._place.leave(source, "another file's name differs from it in case or composition alone")
             elif relative.lower() == FILE.lower():
                 files.setdefault(FILE, source)
-            elif secrets.CREDENTIAL.match(relative.rpartition("/")[2]):
-                secrets.credential(self._place, source)
             else:
                 taken.add(folded(relative))
                 files[relative] = source
         return files
-
-    def _secret(self, source: str, relative: str, data: bytes) -> bool:
-        """Whether it is a config with keys in it, which is then left."""
-        lower = relative.lower()
-        if lower.endswith((".json", ".json5", ".jsonc")):
-            try:
-                keys = secrets.keys(loose.read(data.decode("utf-8-sig", "replace")))
-            except loose.NotJson:
-                return False
-        elif lower.endswith(_SETTINGS):
-            keys = secrets.settings(data.decode("utf-8", "replace"))
-        else:
-            return False
-        for key in keys:
-            secrets.told(self._place, key, source)
-        if keys:
-            self._place.leave(source, ANEW)
-        return bool(keys)
 
     def _needs(self, name: str, head: dict[str, Any], changed: list[str]) -> None:
         """What it says that it needs, and would have installed."""
@@ -196,8 +173,8 @@ def _made(folder: str, text: str, claw: str) -> tuple[str, _Made]:
         head = {key: _unquoted(value)[:DESCRIPTION] for key, value in found if value}
         body = text[fenced.end() :] if fenced else text
     said = head.get("name")
-    wishes = (_nfkc(said), _nfkc(folder), _slug(folder), _slug(said))
-    name = next((each for each in wishes if each and not name_refused(each)), "skill")
+    wishes = _nfkc(said), _nfkc(folder)
+    name = next((each for each in wishes if not name_refused(each)), None) or name_like(*reversed(wishes))
     if not isinstance(said, str) or _nfkc(said) != name or unhidden(said) != said:
         changed.append(f"its name is {name}" + (f" instead of {shown(said)}" if isinstance(said, str) and said else ""))
     if not isinstance(head.get("description"), str) or not unhidden(head["description"]).strip():
@@ -256,12 +233,6 @@ def _unquoted(value: str) -> str:
 
 def _nfkc(name: Any) -> str:
     return unicodedata.normalize("NFKC", name.strip()) if isinstance(name, str) else ""
-
-
-def _slug(name: Any) -> str:
-    """Lower-case letters, digits and single hyphens of a name."""
-    plain = unicodedata.normalize("NFKD", _nfkc(name)).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:NAME].strip("-")
 
 
 def _showable(path: str) -> bool:

@@ -15,14 +15,15 @@ from typing import Any
 from clawd.arrivals.items import Item
 from clawd.bridges.foreign.place import Place, shown, table, text_of
 from clawd.clock import moment_of
-from clawd.ids import choose_stem
+from clawd.ids import Stems
+from clawd.ledger.injected import NO_RESULT
 from clawd.model import Block
 from clawd.sessions.format import write_file
+from clawd.sessions.reading import sound
 
 BLOCKS = 20_000
 BYTES = 32 << 20
 SESSIONS = 1_000
-NO_RESULT = "[no result was given]"
 _ID = 300  # characters
 
 
@@ -30,7 +31,7 @@ class Talks:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._items = list[Item]()
-        self._stems = dict[str, list[str]]()
+        self._stems = dict[str, Stems]()
         self._ids = set[tuple[str, str]]()
 
     def add(self, group: str, source: str, id: str, blocks: Sequence[Block], *said: str) -> None:
@@ -50,9 +51,7 @@ class Talks:
             kept = _paired(kept[-newest:])[0]
         id = self._named(group, f"{claw}:{_plain(id)}")
         kept = [replace(block, meta={"source": claw, **block.meta}) for block in kept]
-        stem = choose_stem(id, self._stems.setdefault(group, []))
-        self._stems[group].append(stem)
-        to = f"sessions/{stem}.md"
+        to = f"sessions/{self._stems.setdefault(group, Stems()).choose(id)}.md"
         self._items.append(Item("session", shown(source), to, {"": write_file(id, kept)}, group, tuple(changed)))
 
     def items(self) -> list[Item]:
@@ -120,29 +119,20 @@ def words(content: Any) -> str:
 def _paired(blocks: Iterable[Block]) -> tuple[list[Block], int]:
     """The same messages, each call beside its result, and those without one given none; how many results had no call.
     Messages without any words are left out."""
-    kept, unknown, open_ids = list[Block](), 0, list[str]()
+    said = [_with_ids(block, n) for n, block in enumerate(blocks) if block.role == "tool" or _says(block)]
+    kept = sound(said, NO_RESULT)
+    known = set(map(id, kept))
+    return kept, sum(block.role == "tool" and id(block) not in known for block in said)
 
-    def close() -> None:
-        kept.extend(Block("tool", NO_RESULT, kept[-1].at, tool_call_id=id) for id in open_ids)
-        open_ids.clear()
 
-    for n, block in enumerate(blocks):
-        if block.role == "tool":
-            if block.tool_call_id in open_ids:
-                open_ids.remove(block.tool_call_id)
-                kept.append(block)
-            else:
-                unknown += 1
-            continue
-        close()
-        if block.tool_calls:
-            calls = [one if one["id"] else {**one, "id": f"call_{n}_{k}"} for k, one in enumerate(block.tool_calls)]
-            open_ids.extend(dict.fromkeys(one["id"] for one in calls))
-            kept.append(replace(block, tool_calls=tuple({one["id"]: one for one in calls}.values())))
-        elif block.content.strip():
-            kept.append(block)
-    close()
-    return kept, unknown
+def _says(block: Block) -> bool:
+    return bool(block.tool_calls or block.content.strip())
+
+
+def _with_ids(block: Block, n: int) -> Block:
+    """The block, each call of which has an id, and no two the same one."""
+    calls = (one if one["id"] else {**one, "id": f"call_{n}_{k}"} for k, one in enumerate(block.tool_calls))
+    return replace(block, tool_calls=tuple({one["id"]: one for one in calls}.values())) if block.tool_calls else block
 
 
 def _bounded(blocks: Sequence[Block]) -> int:

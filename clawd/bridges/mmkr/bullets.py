@@ -19,7 +19,7 @@ from pathlib import Path
 from clawd.bridges.mmkr.events import GENERAL
 from clawd.bridges.mmkr.messages import Kept, digest
 from clawd.bridges.mmkr.targets import Written
-from clawd.files import open_beneath, sync_directory
+from clawd.files import append_whole, open_beneath, sync_directory
 from clawd.memory.keyed import alone
 from clawd.memory.record import settled
 
@@ -93,7 +93,7 @@ class DayLogs:
                     new.append(line)
             if new:
                 header = f"# Daily Memory — {day.isoformat()}\n\n".encode()
-                _write(file.fileno(), _following(known.tail, header, new), status.st_size)
+                append_whole(file.fileno(), _following(known.tail, header, new), status.st_size)
                 known.there.update(map(_words, new))
                 known.tail = new[-1]
             known.said, known.seen = said, (status.st_ino, os.fstat(file.fileno()).st_size)
@@ -117,15 +117,3 @@ def _following(tail: bytes, header: bytes, new: list[bytes]) -> bytes:
         if torn and torn != new[0] and new[0].startswith(torn):
             return text[len(torn) :]
     return text if tail.endswith(b"\n") else b"\n" + text
-
-
-def _write(descriptor: int, data: bytes, size: int) -> None:
-    """All of it, durably, or nothing."""
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    except BaseException:
-        os.ftruncate(descriptor, size)
-        raise

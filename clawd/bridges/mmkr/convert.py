@@ -46,9 +46,10 @@ def convert_trace_to_pythonclaw(
     """Into the home at `output_dir`, PythonClaw's or clawd's (~/.pythonclaw).
 
     {session_file, memory_log (the directory), ticks_converted, messages_generated, session_id}: what the trace holds,
-    whether it was there before or not. Beyond these {memories, lines, broken (how many lines), broken_lines[{line,
-    why}], mended, agents[], added{messages, memories}, known{…}, left[]}. `progress` is called now and then, and at
-    the end. Raises NotFound, UsageError, ClawdError, OSError; what was written stays, and is known the next time.
+    whether it was there before or not. Beyond these {memories, lines, broken (how many lines were left out),
+    broken_lines[{line, why}], mended, mended_lines[{line, why}], agents[], added{messages, memories}, known{…},
+    left[]}. `progress` is called now and then, and at the end. Raises NotFound, UsageError, ClawdError, OSError; what
+    was written stays, and is known the next time.
     """
     path, session = Path(trace_path).expanduser(), session_of(agent_id)
     with _opened(path) as file:
@@ -77,9 +78,10 @@ class _Conversion:
     messages: Written = field(default_factory=Written)
     kept: Written = field(default_factory=Written)
     agents: set[str] = field(default_factory=set)
-    broken: list[dict[str, Any]] = field(default_factory=list)
+    broken_named: list[dict[str, Any]] = field(default_factory=list)
+    mended_named: list[dict[str, Any]] = field(default_factory=list)
     lines: int = 0
-    broken_lines: int = 0
+    broken: int = 0
     mended: int = 0
     remembered: int = 0
 
@@ -106,9 +108,10 @@ class _Conversion:
             "messages_generated": self.telling.messages,
             "memories": self.remembered,
             "lines": self.lines,
-            "broken": self.broken_lines,
-            "broken_lines": self.broken,
+            "broken": self.broken,
+            "broken_lines": self.broken_named,
             "mended": self.mended,
+            "mended_lines": self.mended_named,
             "agents": sorted(self.agents),
             "added": {"messages": self.messages.added, "memories": self.kept.added},
             "known": {"messages": self.messages.known, "memories": self.kept.known},
@@ -132,10 +135,11 @@ class _Conversion:
             yield taken
 
     def _note(self, each: Broken) -> None:
-        self.broken_lines += not each.kept
+        self.broken += not each.kept
         self.mended += each.kept
-        if len(self.broken) < NAMED:
-            self.broken.append({"line": each.line, "why": each.why})
+        named = self.mended_named if each.kept else self.broken_named
+        if len(named) < NAMED:
+            named.append({"line": each.line, "why": each.why})
 
     def _write(self, undated: datetime) -> None:
         self.pieces += self.telling.ready()

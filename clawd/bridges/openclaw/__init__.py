@@ -158,10 +158,7 @@ def _workspace(bringing: Bringing, group: str, folder: str) -> None:
     for name, why in _ONCE.items():
         if name in names:
             place.leave(within(folder, name), why)
-    keys = {name for name in names if secrets.CREDENTIAL.match(name)}
-    for name in sorted(keys):
-        secrets.credential(place, within(folder, name))
-    known = _OF_A_WORKSPACE | keys | JUNK
+    known = _OF_A_WORKSPACE | secrets.credentials(place, folder) | JUNK
     bringing.rest(folder, lambda name: name in known, "OpenClaw reads it on demand alone")
 
 

@@ -1,5 +1,5 @@
-"""A PythonClaw home on the disk, looked at from outside: hostile input, so that no link is followed, nothing but plain
-files is opened, and no file is read beyond a limit. What is passed over is named, with why.
+"""Where a PythonClaw home is, and whether PythonClaw runs on it. What lies in it is read as any stranger's, by
+`foreign.place.Place`.
 
     pythonclaw.json · pythonclaw.pid · daemon.meta.json · context/{sessions, memory, groups/<id>/memory, skills, cron,
     persona, soul, tools, knowledge, files, compaction, logs}/
@@ -15,89 +15,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from clawd.arrivals.items import Left
 from clawd.errors import UnsafePath, UsageError
-from clawd.files import directory_beneath, open_beneath, read_beneath, walk_beneath
+from clawd.files import read_beneath
 
 CONTEXT, CONFIG, PID, META = "context", "pythonclaw.json", "pythonclaw.pid", "daemon.meta.json"
-LIMIT = 64 << 20  # bytes of one file
-ROOM = 1 << 30  # of all that is read
-_SHOWN = 200  # characters of a name
-
-
-class Source:
-    """`left` grows by what cannot be read."""
-
-    def __init__(self, root: Path, left: list[Left]) -> None:
-        self.root, self.left, self._room = root, left, ROOM
-
-    def leave(self, path: str, why: str) -> None:
-        self.left.append(Left(shown(path), why))
-
-    def files(self, folder: str) -> list[str]:
-        """The plain files anywhere beneath a folder, as paths relative to it, sorted."""
-        if not self._is_folder(folder):
-            return []
-        names = list[str]()
-        for name, _ in walk_beneath(self.root / folder, left_out=lambda path, why: self.leave(f"{folder}/{path}", why)):
-            if shown(name) == name:
-                names.append(name)
-            else:
-                self.leave(f"{folder}/{name}", "its name cannot be shown")
-        return sorted(names)
-
-    def entries(self, folder: str) -> list[str]:
-        """The names of what lies in a folder, whatever it is, sorted."""
-        if not self._is_folder(folder):
-            return []
-        return sorted(each.name for each in (self.root / folder).iterdir())
-
-    def folders(self, folder: str) -> list[str]:
-        """The folders that lie in a folder, sorted; links to such are named."""
-        found = list[str]()
-        for name in self.entries(folder):
-            path = self.root / folder / name
-            if path.is_symlink():
-                self.leave(f"{folder}/{name}", "it is a link")
-            elif path.is_dir():
-                found.append(name)
-        return found
-
-    def read(self, path: str, limit: int = LIMIT) -> bytes | None:
-        """The bytes of a file; None where there is none, or it was left out."""
-        try:
-            at = open_beneath(self.root, path)
-            with os.fdopen(at, "rb") as file:
-                data = file.read(min(limit, self._room) + 1)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except UnsafePath:
-            self.leave(path, "it is a link, or no plain file")
-            return None
-        except OSError as error:
-            self.leave(path, f"it cannot be read ({error.strerror})")
-            return None
-        if len(data) > limit:
-            self.leave(path, f"it is larger than {limit >> 20} MB")
-            return None
-        if len(data) > self._room:
-            self.leave(path, f"more than {ROOM >> 30} GB would be brought in at once")
-            return None
-        self._room -= len(data)
-        return data
-
-    def _is_folder(self, folder: str) -> bool:
-        try:
-            os.close(directory_beneath(self.root, folder))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except UnsafePath:
-            self.leave(folder, "it is a link, or no folder")
-            return False
-        except OSError as error:
-            self.leave(folder, f"it cannot be opened ({error.strerror})")
-            return False
-        return True
+_SAID = 3  # of many sentences of one kind
 
 
 def found(home: Path) -> Path:
@@ -142,18 +64,8 @@ def _lives(pid: int) -> bool:
         return True
 
 
-def shown(name: str) -> str:
-    """A path as it can be said: of a name that is no UTF-8, or hides something, its escapes."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        name = os.fsencode(name).decode("utf-8", "backslashreplace")
-    safe = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in name)
-    return safe if len(safe) <= _SHOWN else f"{safe[:_SHOWN]}…"
-
-
-def lines(problems: list[str], most: int = 3) -> Iterator[str]:
+def lines(problems: list[str]) -> Iterator[str]:
     """The first of many sentences, and how many more there are."""
-    yield from problems[:most]
-    if len(problems) > most:
-        yield f"and {len(problems) - most} more of the kind"
+    yield from problems[:_SAID]
+    if len(problems) > _SAID:
+        yield f"and {len(problems) - _SAID} more of the kind"

@@ -20,9 +20,10 @@ from typing import Any
 
 from clawd.bridges.pythonclaw.forms import quoted
 from clawd.errors import ClawdError, UsageError
+from clawd.ids import free
 from clawd.schedules import times
 from clawd.schedules.file import ID, ScheduleFile, parse_schedule
-from clawd.schedules.making import free, name_of, written
+from clawd.schedules.making import name_of, written
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST = 1000  # jobs of one file

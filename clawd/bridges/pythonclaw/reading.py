@@ -7,25 +7,27 @@ of 0.7.2 and, where they differ, of 0.6.6.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clawd.arrivals.items import Brought, Item, Kind
+from clawd.bridges.foreign import secrets
+from clawd.bridges.foreign.place import PAGE, Place, shown, table
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw import jobs, memories, sessions, settings, skills
-from clawd.bridges.pythonclaw.home import CONFIG, Source
+from clawd.bridges.pythonclaw.home import CONFIG
 from clawd.bridges.pythonclaw.sessions import SOURCE, Session
 from clawd.config.load import machine_zone
 from clawd.errors import ClawdError, UsageError
-from clawd.ids import file_name, folded, is_group_name, safe_name
+from clawd.ids import Stems, file_name, folded, free, group_like, safe_name
 from clawd.memory import daily
 from clawd.memory.keyed import FACTS, INDEX, Fact
 from clawd.skills import manifest
 from clawd.skills.skill import FILE
 
 MAIN = "main"
-_MOST_CRON = 1 << 20
+_FILE = 64 << 20  # bytes of a session, or of a part of a memory
 _GROUPS, _SESSIONS, _SKILLS = "context/groups", "context/sessions", "context/skills"
 _INSTRUCTIONS = (
     ("context/soul", "Soul", None),
@@ -48,23 +50,22 @@ _OURS = frozenset(
 def read(home: Path, group: str | None) -> Brought:
     """All that it has; with `group` all for that group, else the chats that have a memory of their own each for a group
     of their own. Raises UsageError for what is no such home."""
-    brought = Brought(SOURCE, homes.found(home))
-    return _Reading(Source(brought.home, brought.left), brought, group).all()
+    return _Reading(Place(homes.found(home), SOURCE), group).all()
 
 
 def memory_of(root: Path, group: str) -> str:
     """Where the memory lies there that is for this group: a chat's own, if it is named after one."""
-    chats = _Reading(Source(root, []), Brought(SOURCE, root), None).chats
+    chats = _Reading(Place(root, SOURCE), None).chats
     return next((f"{_GROUPS}/{chat.safe}/memory" for chat in chats if chat.group == group), "context/memory")
 
 
 def chats_facts(root: Path, groups: Collection[str]) -> dict[str, Fact]:
     """What chats have in memories of their own that are none of these groups, under the keys that they get where all is
     for one group."""
-    source = Source(root, [])
-    chats = [chat for chat in _Reading(source, Brought(SOURCE, root), None).chats if chat.group not in groups]
-    own = source.read(f"context/memory/{FACTS}") or b""
-    each = {chat.safe: source.read(f"{_GROUPS}/{chat.safe}/memory/{FACTS}") or b"" for chat in chats}
+    place = Place(root, SOURCE)
+    chats = [chat for chat in _Reading(place, None).chats if chat.group not in groups]
+    own = place.content(f"context/memory/{FACTS}", _FILE) or b""
+    each = {chat.safe: place.content(f"{_GROUPS}/{chat.safe}/memory/{FACTS}", _FILE) or b"" for chat in chats}
     before = memories.read(own)
     merged = memories.merged(before, {safe: memories.read(data) for safe, data in each.items()})
     return {key: fact for key, fact in merged.facts.items() if key not in before.facts}
@@ -79,8 +80,8 @@ class _Chat:
 
 
 class _Reading:
-    def __init__(self, source: Source, brought: Brought, group: str | None) -> None:
-        self._source, self._brought, self._group = source, brought, group
+    def __init__(self, place: Place, group: str | None) -> None:
+        self._place, self._brought, self._group = place, place.brought, group
         self._main = group or MAIN
         self._notes: dict[str, set[str]] = {}
         self.chats = self._found_chats()
@@ -99,17 +100,26 @@ class _Reading:
     def _add(self, kind: Kind, source: str, to: str, files: bytes | dict[str, bytes], group: str,
              changed: Iterable[str] = ()) -> None:  # fmt: skip
         whole = {"": files} if isinstance(files, bytes) else files
-        self._brought.items.append(Item(kind, homes.shown(source), to, whole, group, tuple(changed)))
+        self._brought.items.append(Item(kind, shown(source), to, whole, group, tuple(changed)))
+
+    def _files(self, folder: str) -> Iterator[tuple[str, str]]:
+        """The files anywhere beneath a folder: the path of each, and as it is in the folder."""
+        for path in self._place.files(folder):
+            name = path.removeprefix(f"{folder}/")
+            if shown(name) == name:
+                yield path, name
+            else:
+                self._place.leave(path, "its name cannot be shown")
 
     # ── chats ──
 
     def _found_chats(self) -> list[_Chat]:
         taken, chats = {folded(self._main)}, list[_Chat]()
-        for safe in self._source.folders(_GROUPS):
-            if homes.shown(safe) != safe:
-                self._source.leave(f"{_GROUPS}/{safe}", "its name cannot be shown")
+        for safe in self._place.folders(_GROUPS):
+            if shown(safe) != safe:
+                self._place.leave(f"{_GROUPS}/{safe}", "its name cannot be shown")
                 continue
-            group = self._group or _group_name(safe, taken)
+            group = self._group or free(group_like(safe, "chat"), lambda each: folded(each) not in taken)
             taken.add(folded(group))
             chats.append(_Chat(safe, group))
             self._brought.chats.append(f"{safe} had a memory of its own: it is for the group {group}")
@@ -120,29 +130,26 @@ class _Reading:
         return next((chat.group for chat in self.chats if chat.safe == safe), self._main)
 
     def _settings(self) -> None:
-        data = self._source.read(CONFIG, 1 << 20)
-        if data is None:
+        said = self._place.json(CONFIG, PAGE)
+        if said is None:
             return
-        found = settings.read(data)
-        if found is None:
-            self._source.leave(CONFIG, "it cannot be understood: neither keys nor channels are known")
-            return
+        found = settings.of(table(said))
         self._brought.keys += found.keys
         self._brought.allowed += found.allowed
         self._brought.chats += found.chats
-        self._source.leave(CONFIG, "settings are not brought in: clawd has its own in config.toml")
+        self._place.leave(CONFIG, "settings are not brought in: clawd has its own in config.toml")
 
     # ── what was said ──
 
     def _sessions(self) -> None:
         found = dict[str, Session]()
-        names = [name for name in self._source.files(_SESSIONS) if "/" not in name]
         read = list[tuple[str, bytes]]()
-        for name in names:
-            path = f"{_SESSIONS}/{name}"
-            if not name.endswith(".md") or name == ".md":
-                self._source.leave(path, "it is no session")
-            elif (data := self._source.read(path)) is not None:
+        for path, name in self._files(_SESSIONS):
+            if "/" in name:
+                continue
+            if not name.endswith(".md"):
+                self._place.leave(path, "it is no session")
+            elif (data := self._place.content(path, _FILE)) is not None:
                 read.append((path, data))
         # One whose header fits its name has the id before another that only says so.
         read.sort(key=lambda each: not _is_own(*each))
@@ -151,12 +158,11 @@ class _Reading:
             if session.blocks:
                 found[session.id] = session
             else:
-                self._source.leave(path, "it has no messages")
-        stems: dict[str, set[str]] = {}
+                self._place.leave(path, "it has no messages")
+        stems = dict[str, Stems]()
         for session in sorted(found.values(), key=lambda each: each.path):
             group = self._group_of(session)
-            stem, data, changed = sessions.file(session, stems.setdefault(group, set()))
-            stems[group].add(stem)
+            stem, data, changed = sessions.file(session, stems.setdefault(group, Stems()))
             self._add("session", session.path, f"sessions/{stem}.md", data, group, changed)
 
     # ── what is remembered ──
@@ -182,7 +188,7 @@ class _Reading:
             data = memories.file(found.facts.values())
             self._add("facts", path, f"memory/{FACTS}", data, group, found.changed)
         elif found.changed:
-            self._source.leave(path, "it has no facts")
+            self._place.leave(path, "it has no facts")
         if found.preamble:
             why = ["it stands before the first fact of MEMORY.md, where PythonClaw does not read it"]
             self._note(f"{path} (its beginning)", "memory.md", f"{found.preamble}\n".encode(), group, why)
@@ -190,12 +196,11 @@ class _Reading:
     def _memory(self, folder: str, group: str, aside: bool) -> memories.Facts | None:
         """What lies in one memory; its facts are given back. `aside`: another memory has the places of that group."""
         found = None
-        for name in self._source.files(folder):
-            path = f"{folder}/{name}"
+        for path, name in self._files(folder):
             if not name.endswith(".md"):
-                self._source.leave(path, "it is no part of a memory")
+                self._place.leave(path, "it is no part of a memory")
                 continue
-            data = self._source.read(path)
+            data = self._place.content(path, _FILE)
             if data is None or not data.strip():
                 continue
             if name == FACTS:
@@ -212,29 +217,26 @@ class _Reading:
     def _note(self, path: str, name: str, data: bytes, group: str, changed: Iterable[str] = ()) -> None:
         plain = re.sub(r"\.(md|txt)$", "", file_name(name.replace("/", "-")), flags=re.IGNORECASE).strip(". #~")
         taken = self._notes.setdefault(group, set())
-        names = (f"{plain or 'note'}-{n}" if n > 1 else plain or "note" for n in range(1, len(taken) + 2))
-        stem = next(each for each in names if folded(each) not in taken)
+        stem = free(plain or "note", lambda each: folded(each) not in taken)
         taken.add(folded(stem))
         self._add("note", path, f"memory/notes/{stem}.md", data, group, changed)
 
     def _knowledge(self) -> None:
-        for name in self._source.files("context/knowledge"):
-            path = f"context/knowledge/{name}"
+        for path, name in self._files("context/knowledge"):
             if not name.lower().endswith((".md", ".txt")):
-                self._source.leave(path, "PythonClaw reads .md and .txt there")
-            elif data := self._source.read(path):
+                self._place.leave(path, "PythonClaw reads .md and .txt there")
+            elif (data := self._place.content(path, _FILE)) and not secrets.held(self._place, path, data):
                 self._note(path, name, data, self._main)
 
     def _instructions(self) -> None:
         """Soul, persona and TOOLS.md, which PythonClaw has in every prompt, as one CLAUDE.md."""
         pieces, paths, mentioned = list[str](), list[str](), False
         for folder, title, only in _INSTRUCTIONS:
-            for name in self._source.files(folder):
-                path = f"{folder}/{name}"
+            for path, name in self._files(folder):
                 if "/" in name or not name.lower().endswith((".md", ".txt")) or (only and name not in only):
-                    self._source.leave(path, "PythonClaw does not read it")
+                    self._place.leave(path, "PythonClaw does not read it")
                     continue
-                text = (self._source.read(path) or b"").decode("utf-8", "replace").removeprefix("\ufeff").strip()
+                text = (self._place.content(path) or b"").decode("utf-8", "replace").removeprefix("\ufeff").strip()
                 if text:
                     quoted = _IMPORT.sub(r"\1[@]", text)
                     mentioned = mentioned or quoted != text
@@ -256,17 +258,16 @@ class _Reading:
         for category, folder in self._skill_folders():
             root = "/".join(filter(None, (_SKILLS, category, folder)))
             files, size = dict[str, bytes](), 0
-            for name in self._source.files(root):
-                if manifest.APART & set(name.split("/")):
-                    continue
-                data = self._source.read(f"{root}/{name}", manifest.MOST_BYTES)
-                if data is not None:
+            secrets.credentials(self._place, root)
+            for path, name in self._files(root):
+                data = self._place.content(path, manifest.MOST_BYTES)
+                if data is not None and not secrets.held(self._place, path, data):
                     files[name] = data
                     size += len(data)
                 if size > manifest.MOST_BYTES or len(files) > manifest.MOST_FILES:
                     break
             if size > manifest.MOST_BYTES or len(files) > manifest.MOST_FILES:
-                self._source.leave(root, f"it has more than {manifest.MOST_FILES:,} files, or "
+                self._place.leave(root, f"it has more than {manifest.MOST_FILES:,} files, or "
                                          f"{manifest.MOST_BYTES >> 20} MB")  # fmt: skip
                 continue
             if FILE not in files:
@@ -277,38 +278,38 @@ class _Reading:
 
     def _skill_folders(self) -> Iterable[tuple[str, str]]:
         """(category, folder) of each skill, as PythonClaw finds them."""
-        for entry in self._source.folders(_SKILLS):
+        for entry in self._place.folders(_SKILLS):
             if self._is_skill(entry):
                 yield "", entry
                 continue
-            below = self._source.folders(f"{_SKILLS}/{entry}") if _is_read(entry) else []
+            below = self._place.folders(f"{_SKILLS}/{entry}") if _is_read(entry) else []
             found = [each for each in below if self._is_skill(f"{entry}/{each}")]
             yield from ((entry, each) for each in found)
             for path in [f"{entry}/{each}" for each in below if each not in found] or ([] if found else [entry]):
-                there = self._source.entries(f"{_SKILLS}/{path}")
+                there = self._place.names(f"{_SKILLS}/{path}")
                 yaml = f": PythonClaw does not read {skills.YAML}" if skills.YAML in there else ""
-                self._source.leave(f"{_SKILLS}/{path}", f"it has no {FILE} that PythonClaw finds{yaml}")
+                self._place.leave(f"{_SKILLS}/{path}", f"it has no {FILE} that PythonClaw finds{yaml}")
 
     def _is_skill(self, path: str) -> bool:
-        return _is_read(path.rpartition("/")[2]) and FILE in self._source.entries(f"{_SKILLS}/{path}")
+        return _is_read(path.rpartition("/")[2]) and FILE in self._place.names(f"{_SKILLS}/{path}")
 
     def _schedules(self) -> None:
         zone, taken = machine_zone(), dict[str, str]()
         for name, parse in (("jobs.yaml", jobs.of_yaml), ("dynamic_jobs.json", jobs.of_json)):
             path = f"context/cron/{name}"
-            data = self._source.read(path, _MOST_CRON)
+            data = self._place.content(path)
             if data is None or not data.strip():
                 continue
             try:
                 found = parse(data, path)
             except UsageError as error:
-                self._source.leave(path, error.message)
+                self._place.leave(path, error.message)
                 continue
             for job in found:
                 try:
                     made = jobs.schedule(job, zone, [*taken])
                 except ClawdError as error:
-                    self._source.leave(job.where, error.message)
+                    self._place.leave(job.where, error.message)
                     continue
                 taken[made.id] = made.where
                 self._add(
@@ -317,30 +318,23 @@ class _Reading:
 
     def _rest(self) -> None:
         for path, why in _LEFT.items():
-            if (self._source.root / path).exists():
-                self._source.leave(path, why)
-        for name in self._source.entries("context"):
+            if self._place.kind(path):
+                self._place.leave(path, why)
+        for name in self._place.names("context"):
             if name not in _OURS:
-                self._source.leave(f"context/{name}", "clawd does not know what it is")
+                self._place.leave(f"context/{name}", "clawd does not know what it is")
         for chat in self.chats:
-            for name in self._source.entries(f"{_GROUPS}/{chat.safe}"):
+            for name in self._place.names(f"{_GROUPS}/{chat.safe}"):
                 if name != "memory":
-                    self._source.leave(f"{_GROUPS}/{chat.safe}/{name}", "clawd does not know what it is")
+                    self._place.leave(f"{_GROUPS}/{chat.safe}/{name}", "clawd does not know what it is")
 
 
 def _is_read(name: str) -> bool:
     """Whether PythonClaw looks into a folder of this name beneath its skills."""
-    return not name.startswith(("__", ".")) and homes.shown(name) == name
+    return not name.startswith(("__", ".")) and shown(name) == name
 
 
 def _is_own(path: str, data: bytes) -> bool:
     head = data[:4096].decode("utf-8", "replace").removeprefix("\ufeff")
     match = re.match(r"# Session: ([^\r\n]*)", head)
     return match is not None and path.endswith(f"/{safe_name(match[1])}.md")
-
-
-def _group_name(safe: str, taken: set[str]) -> str:
-    """A name that a group may have, as like the chat's safe id as can be, and not one of `taken`."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", safe).lstrip("-_")[:56] or "chat"
-    name = name if is_group_name(name) else f"chat-{name}"
-    return next(each for n in range(1, len(taken) + 2) if folded(each := f"{name}-{n}" if n > 1 else name) not in taken)

@@ -15,7 +15,7 @@ from typing import Any
 from clawd.bridges.pythonclaw.forms import session_name, whole
 from clawd.bridges.pythonclaw.home import lines
 from clawd.errors import UsageError
-from clawd.ids import check_session_id, choose_stem, safe_name
+from clawd.ids import Stems, check_session_id, safe_name
 from clawd.model import Block
 from clawd.sessions.format import escape, parse, unescape, write_file
 
@@ -93,9 +93,9 @@ def marked(blocks: Iterable[Block]) -> list[Block]:
     return [replace(block, meta={**block.meta, "source": SOURCE}) for block in blocks]
 
 
-def file(session: Session, stems: Collection[str]) -> tuple[str, bytes, tuple[str, ...]]:
-    """The stem, bytes and changes of its file here, given the stems that others have."""
-    stem, changed = choose_stem(session.id, stems), session.problems
+def file(session: Session, stems: Stems) -> tuple[str, bytes, tuple[str, ...]]:
+    """The stem, bytes and changes of its file here, whose stem is one of `stems` from now on."""
+    stem, changed = stems.choose(session.id), session.problems
     if stem != safe_name(session.id):
         changed = (
             *changed,

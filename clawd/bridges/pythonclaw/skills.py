@@ -10,12 +10,12 @@ Source: pythonclaw 0.7.2, core/utils.py (parse_frontmatter), core/skill_loader.p
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from clawd.bridges.pythonclaw.forms import quoted, whole
-from clawd.skills.skill import COMPATIBILITY, DESCRIPTION, FILE, NAME, Skill, name_refused
+from clawd.ids import free
+from clawd.skills.skill import COMPATIBILITY, DESCRIPTION, FILE, NAME, Skill, name_like
 from clawd.text import unhidden
 
 SETUP, YAML = "check_setup.sh", "skill.yaml"
@@ -66,9 +66,10 @@ def brought(files: Mapping[str, bytes], folder: str, category: str = "", taken: 
     if text.startswith("\ufeff"):
         changed.append(f"{FILE} began with a mark that kept PythonClaw from reading its frontmatter")
     said = _plain(fields.get("name", "")) or folder
-    name = free(valid(said), taken)
+    like = name_like(said)
+    name = free(like, lambda each: each not in taken, NAME)
     if name != said:
-        why = "another has that name" if valid(said) == said else "a name has lower-case letters, digits and hyphens"
+        why = "another has that name" if like == said else "a name has lower-case letters, digits and hyphens"
         changed.append(f"it was called {said[:80]!a}: {why}")
     description = _plain(fields.get("description", "")) or _NONE
     head = {"name": name, "description": " ".join(unhidden(description).split())[:DESCRIPTION]}
@@ -100,24 +101,6 @@ def brought(files: Mapping[str, bytes], folder: str, category: str = "", taken: 
 def dependencies(text: str) -> list[str]:
     """`a, b` or `[a, b]`."""
     return [each for word in text.strip().strip("[]").split(",") if (each := word.strip().strip("\"'- "))]
-
-
-def valid(said: str) -> str:
-    """A name that a skill may have here, as like it as can be."""
-    plain = unicodedata.normalize("NFKC", said).lower()
-    name = (
-        re.sub(r"-{2,}", "-", "".join(each if each.isalnum() else "-" for each in plain)).strip("-")[:NAME].strip("-")
-    )
-    for each in (name, re.sub(r"[^a-z0-9]+", "-", name).strip("-"), f"{name}-skill"[-NAME:]):
-        if name_refused(each) is None:
-            return each
-    return "skill"
-
-
-def free(name: str, taken: Collection[str]) -> str:
-    if name not in taken:
-        return name
-    return next(each for n in range(2, len(taken) + 3) if (each := f"{name[: NAME - 8].rstrip('-')}-{n}") not in taken)
 
 
 def _plain(value: str) -> str:

@@ -7,7 +7,6 @@ hand. Files are replaced whole, and no link is followed.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -20,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from clawd import faults
+from clawd.bridges.exported import put
+from clawd.bridges.foreign.place import shown
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw.home import CONTEXT
 from clawd.config.home import is_home
 from clawd.errors import Refused, StorageError, UnsafePath, UsageError
-from clawd.files import open_beneath, parts_of, read_beneath, sweep_beneath, write_atomic
+from clawd.files import directory_beneath, open_beneath, read_beneath, sweep_beneath, write_atomic
 from clawd.memory import keyed
 
 NAME = ".clawd-bridge.json"
@@ -44,7 +45,7 @@ class Account:
     left: list[dict[str, str]] = field(default_factory=list)
 
     def leave(self, source: str, why: str) -> None:
-        row = {"from": homes.shown(source), "why": why}
+        row = {"from": shown(source), "why": why}
         if row not in self.left:
             self.left.append(row)
 
@@ -133,7 +134,7 @@ class Target:
                 self.files[path] = digest(data)
         self.account.wrote.append({
             "kind": kind,
-            "from": homes.shown(source),
+            "from": shown(source),
             "to": next(iter(files)),
             "state": "same" if same else "new" if old == [None] * len(old) else "changed",
             "changed": list(changed),
@@ -176,14 +177,16 @@ class Target:
             self._kept = json.dumps(said, sort_keys=True)
 
     def _write(self, path: str, data: bytes) -> None:
-        folder, _, name = path.rpartition("/")
-        os.close(_made(self.root, folder))
         mode = 0o700 if data.startswith(b"#!") else 0o600
-        with suppress(FileNotFoundError):
-            at = open_beneath(self.root, path)
-            mode = stat.S_IMODE(os.fstat(at).st_mode)
-            os.close(at)
-        write_atomic(self.root / folder / name, data, mode)
+        root = directory_beneath(self.root, "")
+        try:
+            with suppress(FileNotFoundError):
+                at = open_beneath(root, path)
+                mode = stat.S_IMODE(os.fstat(at).st_mode)
+                os.close(at)
+            put(root, path, data, mode)
+        finally:
+            os.close(root)
 
 
 def opened(root: Path, dry_run: bool) -> Target:
@@ -192,8 +195,11 @@ def opened(root: Path, dry_run: bool) -> Target:
     with suppress(UsageError):
         root = homes.found(root)
     root = root.absolute()
-    if is_home(root):
+    real = root.resolve()
+    if is_home(real):
         raise UsageError(f"{root} is a home of clawd, not of PythonClaw")
+    if any(is_home(each) for each in real.parents):
+        raise UsageError(f"{root} lies in a home of clawd, where an agent or clawd itself would meet it")
     if root.is_symlink() or (root.exists() and not root.is_dir()):
         raise UsageError(f"{root} is no folder")
     empty = not root.is_dir() or not any(each.name != NAME for each in root.iterdir())
@@ -233,22 +239,3 @@ def _read(root: Path) -> dict[str, Any]:
         f"{root / NAME} cannot be understood: nothing was changed",
         hint="move it away: clawd then takes what lies there for PythonClaw's own",
     )
-
-
-def _made(root: Path, folder: str) -> int:
-    """A descriptor of a folder beneath `root`, made where it is missing. Raises UnsafePath for a link on the way."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    at = os.open(root, flags)
-    for part in parts_of(folder) if folder else ():
-        with suppress(FileExistsError):
-            os.mkdir(part, 0o700, dir_fd=at)
-        try:
-            below = os.open(part, flags, dir_fd=at)
-        except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise UnsafePath(f"{root / folder} is a link, or no folder") from None
-            raise
-        finally:
-            os.close(at)
-        at = below
-    return at

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from clawd.bridges.foreign.place import Place
 from clawd.bridges.pythonclaw import jobs, ours, skills, target
 from clawd.bridges.pythonclaw.align import aligned
 from clawd.bridges.pythonclaw.forms import (
@@ -21,7 +22,7 @@ from clawd.bridges.pythonclaw.forms import (
     session_bytes,
     session_name,
 )
-from clawd.bridges.pythonclaw.home import Source
+from clawd.bridges.pythonclaw.sessions import SOURCE
 from clawd.bridges.pythonclaw.target import Target, of_value
 from clawd.config.home import Home
 from clawd.config.load import machine_zone
@@ -182,12 +183,15 @@ def _skills(home: Home, group: str, into: Target, came: dict[str, str]) -> None:
 
 def _skills_there(into: Target) -> dict[str, str]:
     """The names of its skills, each with its folder, as PythonClaw finds them: the first one holds."""
-    source, found = Source(into.root, []), dict[str, str]()
-    for entry in source.folders(SKILLS):
-        below = [""] if FILE in source.entries(f"{SKILLS}/{entry}") else source.folders(f"{SKILLS}/{entry}")
+    found = dict[str, str]()
+    if not into.root.is_dir():
+        return found
+    place = Place(into.root, SOURCE)
+    for entry in place.folders(SKILLS):
+        below = [""] if FILE in place.names(f"{SKILLS}/{entry}") else place.folders(f"{SKILLS}/{entry}")
         for each in below:
             folder = "/".join(filter(None, (SKILLS, entry, each)))
-            if (data := source.read(f"{folder}/{FILE}", 1 << 20)) is not None:
+            if (data := place.content(f"{folder}/{FILE}")) is not None:
                 fields, _ = skills.parted(data.decode("utf-8", "replace"))
                 found.setdefault(fields.get("name", each or entry), folder)
     return found

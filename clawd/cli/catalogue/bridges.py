@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from clawd.cli.catalogue.arguments import Command, argument
 
-_GROUP = argument("--group", metavar="G", help="the group (default: main, or the one whose external names the session)")
+_GROUP = argument(
+    "--group", metavar="G", help="the group (default: the session's, else the one whose external names it)"
+)
 _OF_GROUP = argument("--group", metavar="G", default="main", help="of this group (default: main)")
 _TO_GROUP = argument("--group", metavar="G", help="all of it into this group (default: each of its chats to its own)")
 _HOME = argument("source_home", metavar="HOME", help="the other agent's home, like ~/.pythonclaw")

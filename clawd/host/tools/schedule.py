@@ -14,6 +14,7 @@ from clawd.config.load import load_group
 from clawd.errors import NotFound, UsageError
 from clawd.host.changes import is_own
 from clawd.host.tools import Act, ToolContext
+from clawd.ids import free
 from clawd.ledger import authored, turns
 from clawd.ledger.db import peek
 from clawd.ledger.deliveries import Address, binding_of
@@ -82,7 +83,7 @@ def _adding(context: ToolContext, arguments: Arguments) -> Act:
         open_ = {each["id"]: making.body(each["text"]) for each in listing.proposed(tx, group)}
         known = [id for id, proposed in open_.items() if proposed == text]  # it was proposed by an earlier turn
         there = {*store.stamps(_directory(context)), *open_}
-        id = name or next(iter(known), "") or making.free(draft.id, lambda each: each not in there)
+        id = name or next(iter(known), "") or free(draft.id, lambda each: each not in there)
         trust = f", and is trusted at {row['taint']:g}" if row["taint"] < 1 else ""
         head = f"Made by the agent in turn {row['id']}, which acts for {row['authority']}{trust}."
         text = making.written(fields, head)

@@ -73,7 +73,7 @@ def loaded(root: Path, item: Item) -> skill.Skill:
         ("ok", "---\nname: ok\nname: ok\ndescription: d\n---\nGo.\n", "ok", "d", 1),
         ("ok", "---\nname: &x ok\ndescription: 'd'\n---\nGo.\n", "ok", "d", 2),
         ("ok", "---\nname: ok\ndescription: d\n", "ok", "name: ok", 3),
-        ("con", "---\nname: con\ndescription: d\n---\nGo.\n", "skill", "d", 1),
+        ("con", "---\nname: con\ndescription: d\n---\nGo.\n", "con-skill", "d", 1),
         ("ok", "---\nname: ok\ndescription: d\nbig: " + "x" * 40_000 + "\n---\nGo.\n", "ok", "d", 1),
     ],
 )
@@ -128,14 +128,14 @@ def test_files_for_keys_and_what_cannot_be_shown_are_left(tmp_path: Path) -> Non
     place, (item,) = brought(tmp_path, {f"ok/{path}": content for path, content in tree.items()})
 
     assert sorted(item.files) == ["DATA.json", "SKILL.md", "broken.json", "scripts/a.py"]
-    assert place.brought.keys == [
+    assert {*place.brought.keys} == {
         "A_KEY (skills/ok/.env.local)",
         "a credential (skills/ok/id_rsa)",
         "a credential (skills/ok/secrets.yaml)",
         "a credential (skills/ok/certs/x.pem)",
         "nested.clientSecret (skills/ok/conf.json5)",
         "api_key (skills/ok/settings.yml)",
-    ]
+    }
     left = {each.source.removeprefix("skills/ok/"): each.why for each in place.brought.left}
     assert {name: left[name] for name in ("link", "id_rsa", "a\\nb.txt", "data.json", "settings.yml")} == {
         "link": "it is a link",

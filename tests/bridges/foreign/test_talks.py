@@ -64,6 +64,13 @@ def test_a_call_without_a_result_gets_one_that_says_so() -> None:
     ]
 
 
+def test_a_result_that_came_behind_other_words_is_beside_its_call() -> None:
+    asked = [called("", None, [call("c", "look", {})]), said("user", "and?", None), result("c", "seen", None)]
+    [(_, found)], [changed] = sessions(("a", asked))
+    assert [(each.role, each.content) for each in found] == [("assistant", ""), ("tool", "seen"), ("user", "and?")]
+    assert changed == ()
+
+
 def test_two_conversations_of_one_name_are_two_and_an_odd_name_is_a_name() -> None:
     hello = [said("user", "hello", None)]
     found, _ = sessions(

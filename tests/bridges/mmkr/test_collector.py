@@ -258,6 +258,21 @@ def test_a_clawd_home_takes_only_what_its_group_lets_in(clawd_home: Home) -> Non
     assert log.parent == clawd_home.group("main").memory and "mmkr_agent-1_architecture" in log.read_text()
 
 
+def test_where_two_groups_would_take_it_nothing_is_lost_before_one_is_named(clawd_home: Home) -> None:
+    lab = clawd_home.group("lab").config_file
+    lab.parent.mkdir(mode=0o700, parents=True)
+    lab.write_text('schema = 1\nexternal = ["*"]\n')
+    to = recorder(clawd_home.root)
+    tick(to)
+    for flushed in (to.flush_to_session_file, to.flush_to_memory_log):
+        with pytest.raises(Refused, match="lab and main"):
+            flushed()
+    assert to.left == []
+    lab.write_text("schema = 1\n")
+    session, _ = flush(to)
+    assert len(load(session).blocks) == 6 and to.left == []
+
+
 def test_what_clawd_has_no_place_for_is_left_and_told(clawd_home: Home) -> None:
     to = recorder(clawd_home.root)
     to.record_tick_start(1)

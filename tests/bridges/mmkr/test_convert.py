@@ -187,11 +187,23 @@ class TestCommand:
         words = ["--home", str(clawd_home.root), "bridge", "mmkr", "convert", str(trace), "--agent-id", "a"]
         assert run(words) == 0
         out, err = capsys.readouterr()
-        assert "1 ticks of mmkr:a: 4 messages and 2 memories added" in err and "line 7: it is no JSON" in err
+        assert "1 tick of mmkr:a: 4 messages and 2 memories added" in err and "line 7: it is no JSON" in err
         assert str(clawd_home.group("main").sessions / "mmkr_a.md") in out
         assert run([*words, "--json"]) == 0
         made = json.loads(capsys.readouterr().out)
         assert made["added"] == {"messages": 0, "memories": 0} and made["broken"] == 1
+
+    def test_what_is_no_trace(self, tmp_path: Path, clawd_home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+        trace = tmp_path / "t.jsonl"
+        trace.write_text("# notes\nof mine\n")
+        words = ["--home", str(clawd_home.root), "bridge", "mmkr", "convert", str(trace), "--agent-id", "a"]
+        assert run(words) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and "is no trace of mmkr" in err and "line 1: it is no JSON" in err
+        trace.write_text("")
+        assert run(words) == 0
+        out, err = capsys.readouterr()
+        assert out == "" and "0 ticks of mmkr:a" in err
 
     def test_into_another_home_without_one_of_ours(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -40,7 +40,7 @@ def expected(name: str, kind: str) -> str:
 
 
 def test_the_files_are_there() -> None:
-    assert NAMES == ["blog", "collector", "docs", "engine", "hydra", "kinds", "quirks"]
+    assert NAMES == ["blog", "collector", "docs", "engine", "hydra", "kinds", "odd", "quirks"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,7 +49,7 @@ def test_messages_memories_and_figures(name: str, tmp_path: Path) -> None:
     made = convert_trace_to_pythonclaw(trace, "golden", tmp_path)
     session = tmp_path / "context/sessions/mmkr_golden.md"
     assert readable(session.read_text()) == expected(name, "session.md")
-    logs = [path.read_text() for path in (tmp_path / "context/memory").glob("*.md")]
+    logs = [path.read_text() for path in sorted((tmp_path / "context/memory").glob("*.md"))]
     assert "".join(logs) == expected(name, "memory.md")
     figures = json.loads(expected(name, "stats.json"))
     stats = pythonclaw_session_stats(session)
@@ -57,7 +57,7 @@ def test_messages_memories_and_figures(name: str, tmp_path: Path) -> None:
         each: value for each, value in figures.items() if each != "broken_lines"
     }
     assert [each["line"] for each in made["broken_lines"]] == figures["broken_lines"]
-    assert made["broken"] == len(figures["broken_lines"])
+    assert made["broken"] == len(figures["broken_lines"]) and made["mended"] == len(made["mended_lines"])
     assert stats["session_file"] == made["session_file"] == str(session) and made["session_id"] == "mmkr:golden"
     assert stats["file_size_kb"] == round(session.stat().st_size / 1024, 1)
 
@@ -77,11 +77,11 @@ def test_once_more_adds_nothing(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trace_that_grows_line_by_line_is_as_one(name: str, tmp_path: Path) -> None:
-    lines = (GOLDEN / f"{name}.jsonl").read_text().splitlines(keepends=True)
+    lines = (GOLDEN / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
     growing, home, whole = tmp_path / "t.jsonl", tmp_path / "grown", tmp_path / "whole"
-    growing.write_text("")
+    growing.touch()
     for line in lines:
-        with growing.open("a") as file:
+        with growing.open("ab") as file:
             file.write(line)
         convert_trace_to_pythonclaw(growing, "golden", home)
     convert_trace_to_pythonclaw(growing, "golden", whole)

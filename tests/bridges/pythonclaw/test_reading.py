@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -14,12 +15,12 @@ from hypothesis import strategies as st
 from clawd.arrivals.items import Brought, Item
 from clawd.arrivals.staging import stage
 from clawd.bridges.pythonclaw import memories, sessions
-from clawd.bridges.pythonclaw import settings as its_settings
 from clawd.bridges.pythonclaw.forms import session_bytes
 from clawd.bridges.pythonclaw.reading import read
 from clawd.config.home import Home
 from clawd.config.load import machine_zone
 from clawd.errors import UsageError
+from clawd.ids import Stems
 from clawd.memory.keyed import parsed
 from clawd.model import Block
 from clawd.sessions.format import parse
@@ -93,6 +94,31 @@ def test_keys_are_named_and_never_told(claw: Path) -> None:
     ]
     assert any("telegram" in each for each in found.chats) and any("of its own" in each for each in found.chats)
     assert SECRET not in repr(found)
+
+
+def test_files_with_keys_are_never_copied(tmp_path: Path) -> None:
+    key = "sk-ant-0123456789abcdefghij"
+    skill = "context/skills/post"
+    odd = {
+        f"{skill}/.env": f"POST_TOKEN={key}\n",
+        f"{skill}/config/.env.local": f"export OTHER='{key}'\n",
+        f"{skill}/prod.env": f"THIRD={key}\n",
+        f"{skill}/credentials.json": json.dumps({"x": key}),
+        f"{skill}/settings.json": json.dumps({"deep": [{"apiKey": key}]}),
+        f"{skill}/settings.yaml": f"user: a\npassword: {key}\n",
+        f"{skill}/id_ed25519": key,
+        f"{skill}/key.pem": key,
+        f"{skill}/.netrc": f"machine x password {key}",
+        "context/knowledge/secrets.txt": key,
+    }
+    rest = {f"{skill}/SKILL.md": "---\nname: post\ndescription: d\n---\nb\n", f"{skill}/data.json": '{"a": 1}'}
+    config = json.dumps({"llm": {key: {"apiKey": key}}, "channels": {key: {"token": key}}})
+    found = read(lay(tmp_path, odd | rest | {"pythonclaw.json": config}), None)
+    [item] = found.items
+    assert sorted(item.files) == ["SKILL.md", "data.json"]
+    assert key not in repr(found)
+    assert {each.source for each in found.left if "keys" in each.why} == {*odd}
+    assert {f"POST_TOKEN ({skill}/.env)", f"deep[0].apiKey ({skill}/settings.json)"} <= {*found.keys}
 
 
 def test_every_message_of_both_dialects_comes(claw: Path) -> None:
@@ -304,16 +330,15 @@ hostile = st.one_of(st.binary(max_size=200), texts.map(lambda text: text.encode(
 @given(hostile, texts.filter(bool))
 def test_no_session_s_bytes_are_too_much(data: bytes, stem: str) -> None:
     found = sessions.read(f"context/sessions/{stem}.md", data)
-    stem, written, _ = sessions.file(found, set())
+    stem, written, _ = sessions.file(found, Stems())
     assert [each.content for each in parse(written).blocks] == [each.content for each in found.blocks]
 
 
 @steady
 @given(hostile)
-def test_no_memory_s_or_setting_s_bytes_are_too_much(data: bytes) -> None:
+def test_no_memory_s_bytes_are_too_much(data: bytes) -> None:
     found = memories.read(data)
     assert parsed(memories.file(found.facts.values()))[1].keys() == found.facts.keys()
-    its_settings.read(data)
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -301,7 +301,10 @@ def test_the_commands_say_what_was_done(
     options = Namespace(group="main", source_home=str(claw), dry_run=False, json=False)
     assert cli.pythonclaw_sync(options, home) == 0
     printed = capsys.readouterr()
-    assert "sessions/cli.md" in printed.out and "clawd bridge accept pythonclaw" in printed.err
+    came, went = printed.out.split("  to there\n")
+    assert came.startswith(f"Between {claw} and group main:\n  from there\n    conversations ") and "kind=" not in went
+    assert "    conversations       1  (1 new)\n" in went and "  left, and why\n    " in went
+    assert "clawd bridge accept pythonclaw" in printed.err
     assert cli.pythonclaw_sync(options, home) == 0
     assert "accept" not in capsys.readouterr().err
 

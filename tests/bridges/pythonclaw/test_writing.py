@@ -270,7 +270,10 @@ def test_a_number_that_is_no_pythonclaw_keeps_nobody_waiting(full: Home, tmp_pat
 
 def test_only_a_home_of_its_own_or_an_empty_folder_is_written_to(full: Home, tmp_path: Path) -> None:
     other = lay(tmp_path / "other", {"letter.txt": "x"})
-    for place in (other, full.root, other / "letter.txt"):
+    seen = full.group("family").work / "claw"  # what an agent may change meanwhile
+    seen.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(seen)
+    for place in (other, full.root, other / "letter.txt", seen, tmp_path / "link", seen / "new"):
         with pytest.raises(UsageError):
             export(full, "main", place, False)
     with pytest.raises(NotFound):
