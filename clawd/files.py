@@ -11,6 +11,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Collection, Iterator
@@ -280,6 +281,18 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def sweep_beneath(root: Path | int, folder: str, torn: re.Pattern[str]) -> None:
+    """Take away the files of a folder that are called so: what a run that was killed had not renamed yet. What cannot
+    be taken away stays."""
+    with suppress(OSError, UnsafePath):
+        at = directory_beneath(root, folder)
+        try:
+            for name in filter(torn.fullmatch, _names(at)):
+                os.unlink(name, dir_fd=at)
+        finally:
+            os.close(at)
 
 
 def settle_beneath(root: Path, temporary: str, names: Collection[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from anyio import to_thread
@@ -43,7 +44,7 @@ ONLY = {
     "skills": ("skill",),
     "schedules": ("schedule",),
 }
-_SOON = 50  # things after which the account is written
+_SOON, _TIMES = 50, 20  # things after which the account is written, which has all of them; of many, how often
 _GONE = "it does not lie in import/ any more"
 _HALF = "it was being brought in when that ended: bring it in again"
 _BY_HAND = "as it was changed by hand in import/"
@@ -74,12 +75,15 @@ class _Acceptance:
         order = list(_TAKE)
         known = {each.to: each for each in sorted(before.items, key=lambda each: order.index(each.kind))}
         todo = [each for each in known.values() if each.kind in kinds and each.state != "accepted"]
+        soon = max(_SOON, len(todo) // _TIMES)
         try:
-            for n, entry in enumerate(todo, 1):
-                known[entry.to] = await self._one(entry)
-                faults.passing("accepted")
-                if n % _SOON == 0:
-                    await self._write(before, known)
+            remembers = any(_TAKE[each.kind] is memories.memory for each in todo)
+            async with self._rooms.memories.held(self._group) if remembers else nullcontext():
+                for n, entry in enumerate(todo, 1):
+                    known[entry.to] = await self._one(entry)
+                    faults.passing("accepted")
+                    if n % soon == 0:
+                        await self._write(before, known)
         finally:
             await self._write(before, known)
         return self._accepted, self._left

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,11 +20,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clawd.errors import Refused, StorageError, UnsafePath, UsageError
-from clawd.files import directory_beneath, open_beneath, parts_of
+from clawd.files import directory_beneath, open_beneath, parts_of, sweep_beneath
 
 _MANIFEST = 16 << 20  # bytes
 _LARGEST = 64 << 20  # bytes of a file that is compared; ours are smaller
 _CHUNK = 1 << 20
+_TORN = re.compile(r"\.clawd-[0-9a-f]{16}\.tmp")
 _CHANGED = "it was changed here"
 _THEIRS = "it is here already, and not from clawd"
 _LINK = "a link, or what is no plain file, lies there"
@@ -122,6 +124,8 @@ def _done(
     after = {path: known for path, known in before.items() if path in left}
     after |= {path: (wanted[path].sha256,) for path in laid.same if path in before}
     coming = {path: (*before.get(path, ()), wanted[path].sha256) for path in laid.written}
+    for folder in {path.rpartition("/")[0] for path in (*before, manifest)}:  # what a killed run had not renamed yet
+        sweep_beneath(at, folder, _TORN)
     if laid.written:
         _keep(at, manifest, group, {**before, **coming})
     for path in tuple(laid.written):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from clawd.cli.page import give, say, write_json
+from clawd.cli.patience import patiently
 from clawd.commands.handed import MOST_BYTES
 from clawd.config.home import Home
 from clawd.errors import NotFound, UsageError
@@ -77,14 +79,15 @@ def mmkr_convert(options: Namespace, home: Home) -> int:
 def pythonclaw_import(options: Namespace, home: Home) -> int:
     from clawd.bridges.pythonclaw import reading
 
-    return _staged(options, home, reading.read(_source_home(options), options.group))
+    return _staged(options, home, reading.read)
 
 
 def pythonclaw_export(options: Namespace, home: Home) -> int:
     from clawd.bridges.pythonclaw import writing
     from clawd.cli.exports import show_exported
 
-    done = writing.export(home, options.group, _source_home(options, there=False), options.dry_run)
+    with patiently(lambda: f"writing to {options.source_home}"):
+        done = writing.export(home, options.group, _source_home(options, there=False), options.dry_run)
     write_json(done) if options.json else show_exported(done)
     return 0
 
@@ -93,7 +96,8 @@ def pythonclaw_sync(options: Namespace, home: Home) -> int:
     from clawd.bridges.pythonclaw import sync
     from clawd.cli.exports import show_synced
 
-    done = sync.sync(home, options.group, _source_home(options), options.dry_run)
+    with patiently(lambda: f"comparing with {options.source_home}"):
+        done = sync.sync(home, options.group, _source_home(options), options.dry_run)
     write_json(done) if options.json else show_synced(done)
     if any(row["state"] != "same" for row in done["came"]) and not (options.json or options.dry_run):
         say("What came is not used yet. Look at it, then: clawd bridge accept pythonclaw")
@@ -105,7 +109,8 @@ def claude_code_export(options: Namespace, home: Home) -> int:
     from clawd.cli.exports import show_for_claude_code
 
     directory = Path(options.directory) if options.directory else None
-    found = claude_code.export(home, options.group, directory, dry_run=options.dry_run)
+    with patiently(lambda: "writing skills and memory"):
+        found = claude_code.export(home, options.group, directory, dry_run=options.dry_run)
     if options.json:
         write_json(found)
         return 0
@@ -118,8 +123,7 @@ def claude_code_export(options: Namespace, home: Home) -> int:
 def import_(options: Namespace, home: Home) -> int:
     from importlib import import_module
 
-    read = import_module(f"clawd.bridges.{options.source}").read
-    return _staged(options, home, read(_source_home(options), options.group))
+    return _staged(options, home, import_module(f"clawd.bridges.{options.source}").read)
 
 
 def _source_home(options: Namespace, *, there: bool = True) -> Path:
@@ -137,11 +141,14 @@ def _source_home(options: Namespace, *, there: bool = True) -> Path:
     return path
 
 
-def _staged(options: Namespace, home: Home, brought: Any) -> int:
+def _staged(options: Namespace, home: Home, read: Callable[[Path, str | None], Any]) -> int:
     from clawd.cli.arrivals import next_step, show_staged
     from clawd.commands.arrivals import staged
 
-    found = staged(home, brought, dry_run=options.dry_run)
+    with patiently(lambda: f"reading {options.source_home}"):
+        brought = read(_source_home(options), options.group)
+    with patiently(lambda: f"bringing in {len(brought.items):,} things"):
+        found = staged(home, brought, dry_run=options.dry_run)
     if options.json:
         write_json(found)
         return 0
@@ -167,9 +174,10 @@ def listing(options: Namespace, home: Home) -> int:
 
 def accept(options: Namespace, home: Home) -> int:
     from clawd.cli.arrivals import show_accepted
-    from clawd.commands import writing
+    from clawd.commands import arrivals, writing
 
     given = {"group": options.group} if options.group else {}
-    found = writing.call(home, "bridge.accept", source=options.source, only=options.only or [], **given)
+    with patiently(lambda: arrivals.said(home, options.source, options.group)):
+        found = writing.call(home, "bridge.accept", source=options.source, only=options.only or [], **given)
     write_json(found) if options.json else show_accepted(found)
     return 0

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from clawd.cli.page import console, give, say
+from clawd.cli.patience import AGAIN_S, FIRST_S
 from clawd.config.home import Home, require_home
 from clawd.errors import UsageError
 
 if TYPE_CHECKING:
     from clawd.bridges.mmkr.convert import Progress
-
-_PATIENCE_S, _AGAIN_S = 1.0, 10.0  # until the first line where nobody watches a terminal, and between two
 
 
 def convert(options: Namespace, home: Home) -> int:
@@ -74,13 +73,13 @@ def _progress() -> Iterator[Callable[[Progress], Any]]:
         with console(stderr=True).status("reading …") as status:
             yield lambda progress: status.update(_line(progress))
         return
-    due = time.monotonic() + _PATIENCE_S
+    due = time.monotonic() + FIRST_S
 
     def tell(progress: Progress) -> None:
         nonlocal due
         if progress.done < progress.total and time.monotonic() > due:
             say(_line(progress))
-            due = time.monotonic() + _AGAIN_S
+            due = time.monotonic() + AGAIN_S
 
     yield tell
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,16 @@ def listed(home: Home, group: str | None) -> list[Params]:
             }
         )
     return rows
+
+
+def said(home: Home, source: str, group: str | None) -> str:
+    """How far it is with what came from there, in words. Raises nothing."""
+    states = Counter[str]()
+    with suppress(ClawdError, OSError):
+        for row in listed(home, group):
+            for counts in row["kinds"].values() if row["source"] == source else ():
+                states.update(counts)
+    return f"{states['accepted']:,} of {states.total():,} things are accepted"
 
 
 def staged(home: Home, brought: Brought, *, dry_run: bool) -> Params:

@@ -136,7 +136,10 @@ class ControlServer:
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def send(message: dict[str, Any]) -> None:
-            writer.write(wire.encode(message))
+            line = wire.encode(message)
+            if len(line) > wire.ANSWER_LIMIT and "id" in message:
+                line = wire.encode({"id": message["id"], "ok": False, "error": wire.error_of(_too_long(len(line)))})
+            writer.write(line)
             await writer.drain()
 
         async def event(kind: str, data: dict[str, Any]) -> None:
@@ -166,6 +169,11 @@ class ControlServer:
                 except ConnectionError:
                     break
             tasks.cancel_scope.cancel()
+
+
+def _too_long(size: int) -> ClawdError:
+    limit = wire.ANSWER_LIMIT >> 20
+    return ClawdError(f"it was done, but the answer has {size >> 20:,} MB, and no more than {limit} MB can be sent")
 
 
 def _place(path: Path) -> tuple[int, int] | None:

@@ -41,6 +41,7 @@ class Catalogue:
                  embedder: Embedder | None) -> None:  # fmt: skip
         self.root, self._group, self._ledger, self._floor = root, group, ledger, floor
         self._building = False
+        self._held = 0
         self.index = Index(index, embedder, rows.TABLES, self._fill)
         self._directories: dict[str, int] = {}  # when each was changed last; 0 while that does not tell
 
@@ -54,6 +55,8 @@ class Catalogue:
             notes.append(f"{self.root} is a link, or no folder: nothing in it is read or kept")
         if not built:
             self._build()
+        elif paths is None and self._held and self._directories:
+            self.freshen()
         elif paths is None:
             self._scan()
         else:
@@ -65,12 +68,21 @@ class Catalogue:
         if not self._directories or not self.index.read(rows.is_built):
             self.look()
             return
-        if moved := [folder for folder, seen in self._directories.items() if looks.moved(self.root, folder) != seen]:
+        folders = {} if self._held else self._directories
+        if moved := [folder for folder, seen in folders.items() if looks.moved(self.root, folder) != seen]:
             self._scan(moved)
         if self.is_stale(keyed.FACTS):
             self._take([keyed.FACTS])
         if self.index.read(lambda db: standing.is_behind(db, self._ledger)):
             self._take([])
+
+    def hold(self) -> None:
+        """Until `release` much is written by ourselves: directories are not searched for what others wrote."""
+        self.freshen()
+        self._held += 1
+
+    def release(self) -> None:
+        self._held -= 1
 
     def reindex(self) -> int:
         self._build()

@@ -211,6 +211,16 @@ class GroupMemory(ReadMemory):
                 self.root, self._clock, self._pen, self._catalogue, voice, self.floor, self._marked, self._stamps
             )
 
+    def hold(self) -> None:
+        """Until `release` much is written, each in a call of its own: what others write beside it is seen after that,
+        or once it is named to `look`."""
+        with self._lock:
+            self._catalogue.hold()
+
+    def release(self) -> None:
+        with self._lock:
+            self._catalogue.release()
+
     def now(self) -> datetime:
         """By the clock that its records are written by."""
         return self._clock.now()

@@ -104,8 +104,10 @@ class Injector:
         try:
             await self.write(session)
         except Exception as error:  # whatever it is: what was accepted is kept, and that is said
-            why = str(error) if isinstance(error, ClawdError | OSError) else f"a defect of clawd: {error!r}"
-            log.exception("what was injected into %s cannot be written", session)
+            foreseen = isinstance(error, ClawdError | OSError)
+            why = str(error) if foreseen else f"a defect of clawd: {error!r}"
+            if self._tasks is not None or not foreseen:  # whoever gave it to a command is told by that
+                log.exception("what was injected into %s cannot be written", session)
             if self._tasks is not None and session not in self._trying:
                 self._trying.add(session)
                 self._news(News("trouble", data={"what": f"what was injected cannot be written: {why}"}))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -92,6 +92,21 @@ class Memories:
         try:
             await self._following.in_step(opened.memory)
             return await to_thread.run_sync(self._work, opened.memory, work, limiter=opened.turn)
+        finally:
+            opened.users -= 1
+
+    @asynccontextmanager
+    async def held(self, group: str) -> AsyncIterator[None]:
+        """While much is written to a group's memory: see `GroupMemory.hold`."""
+        opened = self._opened(group)
+        opened.users += 1
+        try:
+            await to_thread.run_sync(opened.memory.hold, limiter=opened.turn)
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await to_thread.run_sync(opened.memory.release, limiter=opened.turn)
         finally:
             opened.users -= 1
 

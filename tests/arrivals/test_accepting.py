@@ -26,7 +26,7 @@ from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.health.arrivals import arrivals
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
-from clawd.memory import keyed
+from clawd.memory import keyed, looks
 from clawd.memory.store import OWNER, GroupMemory
 from clawd.model import Block
 from clawd.sessions import reading
@@ -586,6 +586,18 @@ def test_what_is_left_is_sent_by_a_line_of_the_owner_s_alone(home: Home) -> None
     assert found.files == [] and "not your own word" in found.refused[0]
     found = resolve(folder, [("CLAUDE.md", "@CLAUDE.pythonclaw.md")])
     assert found.files == [("CLAUDE.pythonclaw.md", "# Instructions\n\nAnswer in Portuguese.\n")]
+
+
+def test_many_days_are_accepted_without_a_look_at_all_that_is_there_for_each(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[str]()
+    listed_there = looks.listed
+    monkeypatch.setattr(looks, "listed", lambda root, folder: looked.append(folder) or listed_there(root, folder))
+    bring(home, *(item("day", f"memory/2024-01-{n:02}.md", f"heron {n}\n".encode()) for n in range(1, 31)))
+    assert len(accept(home)["accepted"]) == 30
+    assert looked.count("") < 6
+    assert len(searched(home, "heron")) == 10
 
 
 # ── somebody else's hand in import/ ──

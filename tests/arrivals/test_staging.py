@@ -291,3 +291,11 @@ def test_a_session_is_one_file_by_its_bytes() -> None:
     one = Item("session", "a", "sessions/a.md", {"": session("a", "x")})
     assert account.digest(one.files) != account.digest({"a": session("a", "x")})
     assert account.digest({"a": b"1", "b": b"2"}) == account.digest({"b": b"2", "a": b"1"})
+
+
+def test_things_are_not_compared_with_each_other(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten thousand that takes minutes."""
+    monkeypatch.setattr(Item, "__eq__", lambda one, other: pytest.fail("compared"))
+    facts = item("facts", "memory/MEMORY.md", FACTS)
+    others = [item("session", f"sessions/{n}.md", session(f"mmkr:{n}")) for n in "ab"]
+    assert set(put(home, brought(facts, *others)).values()) == {"new"}

@@ -80,3 +80,15 @@ def test_what_is_handed_over_in_a_file_has_a_line_for_each(home: Home, name: str
         lines = (home.state / "injected" / sent["file"]).read_bytes().splitlines()
         assert len(lines) == 6
         assert handed.taken(home, sent) == params
+
+
+def test_who_is_told_why_it_comes_later_is_shown_no_stack(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    client, file = Client(home.root), home.group("main").sessions / "mmkr_agent-1.md"
+    assert client.inject(SESSION, said("a"), "1")["state"] == "recorded"
+    file.rename(file.with_name("away.md"))
+    file.symlink_to("away.md")
+    done = client.inject(SESSION, said("b"), "2")
+    assert done["state"] == "later" and "is a link" in done["why"] and caplog.records == []
+    file.unlink()
+    file.with_name("away.md").rename(file)
+    assert client.inject(SESSION, said("c"), "3")["state"] == "recorded" and contents(home) == ["a", "b", "c"]

@@ -227,3 +227,23 @@ def test_a_directory_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
         laid(tmp_path / "file" / "x", {"a": "1"})
+
+
+def test_what_a_killed_run_had_not_renamed_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def rename(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if new == "b.md":
+            raise Killed
+        renamed(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    renamed = os.rename
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", rename)
+        patch.setattr(os, "unlink", lambda *_, **__: None)
+        with pytest.raises(Killed):
+            laid(tmp_path, {"one/a.md": "a", "one/b.md": "b"})
+    assert list(tmp_path.rglob("*.tmp"))
+    laid(tmp_path, {"one/a.md": "a", "one/b.md": "b"})
+    assert not list(tmp_path.rglob("*.tmp")) and lies(tmp_path) == {"one/a.md": "a", "one/b.md": "b"}

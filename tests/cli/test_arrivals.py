@@ -34,7 +34,8 @@ class Line:
         return json.loads(out)
 
     def staged(self, what: Brought, *, as_json: bool = False, dry_run: bool = False) -> tuple[str, str]:
-        assert bridges._staged(Namespace(json=as_json, dry_run=dry_run), self.home, what) == 0
+        options = Namespace(json=as_json, dry_run=dry_run, source_home=str(self.home.root), group=None)
+        assert bridges._staged(options, self.home, lambda *_: what) == 0
         out, err = self._capsys.readouterr()
         return out, err
 

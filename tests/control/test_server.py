@@ -14,7 +14,7 @@ import pytest
 from clawd.control import descriptors, server, wire
 from clawd.control.client import ConnectionLost, ControlClient, NoDaemon
 from clawd.control.server import ControlServer
-from clawd.errors import NotFound, UsageError
+from clawd.errors import ClawdError, NotFound, UsageError
 from tests.control.conversations import SESSION, StandIn
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +53,17 @@ async def served(directory: Path) -> AsyncIterator[StandIn]:
         await tasks.start(ControlServer(directory, operations, host, shell).serve)
         yield host
         tasks.cancel_scope.cancel()
+
+
+async def test_an_answer_that_is_too_long_is_an_error_and_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "ANSWER_LIMIT", 1 << 17)
+    async with served(tmp_path), ControlClient(tmp_path) as client:
+        with pytest.raises(ClawdError, match="it was done, but the answer") as caught:
+            await client.call("echo", text="x" * (1 << 18))
+        assert not isinstance(caught.value, ConnectionLost)
+        assert await client.call("echo", n=1) == {"n": 1}
 
 
 async def test_operations_and_their_errors(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -24,7 +25,7 @@ from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw.home import CONTEXT
 from clawd.config.home import is_home
 from clawd.errors import Refused, StorageError, UnsafePath, UsageError
-from clawd.files import directory_beneath, open_beneath, read_beneath, write_atomic
+from clawd.files import directory_beneath, open_beneath, read_beneath, sweep_beneath, write_atomic
 from clawd.memory import keyed
 
 NAME = ".clawd-bridge.json"
@@ -143,6 +144,7 @@ class Target:
         """Everything that was put. Raises StorageError, UnsafePath."""
         if self.dry_run:
             return
+        self._sweep()
         try:
             if self._planned:
                 coming = {path: digest(data) for path, data in self._planned.items()}
@@ -157,6 +159,17 @@ class Target:
                 f"{self.root} could not be written: {error.strerror or error}",
                 hint="free some space or mend the rights of that folder, and do it again",
             ) from error
+
+    def _sweep(self) -> None:
+        """Take away what a run that was killed had not renamed yet: beside what was coming, as `write_atomic` calls
+        it."""
+        beside = {"": {NAME}}
+        for path in self._was["coming"]:
+            folder, _, name = path.rpartition("/")
+            beside.setdefault(folder, set()).add(name)
+        for folder, names in beside.items():
+            named = "|".join(map(re.escape, sorted(names)))
+            sweep_beneath(self.root, folder, re.compile(rf"\.(?:{named})\.[0-9a-f]{{8}}\.tmp"))
 
     def _keep(self, said: dict[str, Any]) -> None:
         if json.dumps(said, sort_keys=True) != self._kept:

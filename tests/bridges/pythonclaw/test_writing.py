@@ -323,7 +323,13 @@ def test_a_run_that_was_killed_is_ended_by_the_next(
         if after < 3:
             with pytest.raises(Killed):
                 export(full, "main", to, False)
+            torn = [to / f".{target.NAME}.01234567.tmp", to / "context/memory/.MEMORY.md.89abcdef.tmp"]
+            theirs = to / "context/memory/.else.md.89abcdef.tmp"
+            for path in (*torn, theirs):
+                path.write_text("half")
     report = export(full, "main", to, False)
+    if after < 3:
+        assert list(to.rglob(".*.tmp")) == [theirs]
     assert not [row for row in report["left"] if "changed" in row["why"] or "another file" in row["why"]]
     assert parsed((to / "context/memory/MEMORY.md").read_bytes())[1]["city"].value == "Linz"
     assert set(states(export(full, "main", to, False)).values()) == {"same"}
