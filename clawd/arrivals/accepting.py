@@ -102,6 +102,16 @@ class _Acceptance:
     async def _one(self, entry: Entry) -> Entry:
         if why := account.misplaced(entry.kind, entry.to):  # the account, too, is a file that anybody may have changed
             return self._is_left(entry, why)
+        if _TAKE[entry.kind] is memories.memory:  # which knows itself what was forgotten
+            return await self._taken(entry)
+        lock = account.still(self._place)
+        await to_thread.run_sync(lock.__enter__)
+        try:
+            return await self._taken(entry)
+        finally:
+            lock.__exit__(None, None, None)
+
+    async def _taken(self, entry: Entry) -> Entry:
         try:
             files = await to_thread.run_sync(account.lying, self._place, entry.to)
         except (ClawdError, OSError) as error:

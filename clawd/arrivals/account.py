@@ -247,6 +247,12 @@ def alone(place: Path) -> AbstractContextManager[None]:
     return keyed.alone(place)
 
 
+def still(place: Path) -> AbstractContextManager[None]:
+    """What lies in import/ of its group changes by no process of ours: no text is forgotten there. Whoever forgets holds
+    the group's memory, which is not to be waited for in here. Raises StorageError as `alone`."""
+    return keyed.alone(place.parent)
+
+
 def known(home: Home, source: str, group: str | None) -> list[str]:
     """The groups that have something of it. Raises NotFound, Refused."""
     if group is not None and group not in group_folders(home):

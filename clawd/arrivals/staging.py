@@ -110,7 +110,7 @@ class _Staged:
         if not items:
             return []
         account.place_of(self._home, self._group, self._brought.source)
-        with told(self._place), account.alone(self._place):
+        with told(self._place), account.alone(self._place), account.still(self._place):
             account.sweep(self._place)
             before = account.read(self._place)
             rows, entries, coming = self._compared(before, items, left)

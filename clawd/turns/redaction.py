@@ -115,7 +115,9 @@ class Redaction:
         return changed
 
     async def _files(self, group: str, forgotten: Forgotten) -> int:
-        directory, changed = self._home.group(group).sessions, 0
+        """What was brought in first: nothing of it is accepted anew then, while the conversations are gone through."""
+        directory, arrivals = self._home.group(group).sessions, self._home.group(group).arrivals
+        changed = await to_thread.run_sync(_brought_in, arrivals, forgotten)
         known = await self._ledger.do(
             lambda tx: {row["stem"]: row["id"] for row in tx.all("SELECT id, stem FROM session WHERE grp = ?", group)}
         )
@@ -123,8 +125,7 @@ class Redaction:
             stem = path.name.partition(".md")[0]
             async with self._alone(known.get(stem, stem)):
                 changed += await to_thread.run_sync(_rewritten, path, forgotten)
-        arrivals = self._home.group(group).arrivals
-        return changed + await to_thread.run_sync(_brought_in, arrivals, forgotten)
+        return changed
 
     async def _cut_journal(self) -> bool:
         for _ in range(_TRIES):
@@ -143,10 +144,12 @@ def _brought_in(arrivals: Path, forgotten: Forgotten) -> int:
     """Of all files that were brought in, whatever they are; the account of them has no text of theirs. No link is
     followed."""
     changed = 0
-    for source in [] if arrivals.is_symlink() or not arrivals.is_dir() else sorted(arrivals.iterdir()):
-        if source.is_symlink() or not source.is_dir():
-            continue
-        with keyed.alone(source):
+    if arrivals.is_symlink() or not arrivals.is_dir():
+        return changed
+    with keyed.alone(arrivals):
+        for source in sorted(arrivals.iterdir()):
+            if source.is_symlink() or not source.is_dir():
+                continue
             for path, status in list(walk_beneath(source)):
                 clean = without if path.startswith("sessions/") else _plain
                 with suppress(FileNotFoundError, UnsafePath):

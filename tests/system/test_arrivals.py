@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime, timedelta
 
 import pytest
@@ -53,6 +54,21 @@ def test_what_is_brought_in_is_used_after_the_owner_s_word_alone(home: Home) -> 
         staged(home.layout, brought(grown), dry_run=False)
         [left] = home.json("bridge", "accept", "pythonclaw", "--group", "main")["left"]
         assert "went on here and there" in left["why"]
+
+
+def test_what_is_forgotten_while_much_is_accepted_is_forgotten_at_once(home: Home) -> None:
+    home.start()
+    home.ask("groups.add", name="main")
+    home.cli("memory", "write", "The heron of the old mill is called Ines.")
+    [found] = home.json("memory", "search", "heron", "-k", "1")["hits"]
+    notes = [item("note", f"memory/notes/{n}.md", f"Crane {n} of the dock was painted.".encode()) for n in range(300)]
+    staged(home.layout, brought(*notes), dry_run=False)
+    accepting = home.spawn("bridge", "accept", "pythonclaw", "--json")
+    until(lambda: len([*(home.layout.group("main").memory / "episodes").glob("*.md")]) > 10)
+    began = time.monotonic()
+    home.json("memory", "delete", found["id"], "--yes")
+    assert time.monotonic() - began < 8
+    assert len(json.loads(accepting.communicate()[0])["accepted"]) == 300
 
 
 def test_an_agent_sees_nothing_of_it_and_can_write_nothing_there(home: Home) -> None:
