@@ -13,7 +13,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -242,14 +242,21 @@ def place_of(home: Home, group: str, source: str) -> Path:
         return make(root, f"{home.group(group).arrivals.name}/{check_source(source)}")
 
 
-def alone(place: Path) -> AbstractContextManager[None]:
+@contextmanager
+def alone(place: Path) -> Iterator[None]:
     """No other process of ours works with this source. Raises StorageError where one does for more than 10 s."""
-    return keyed.alone(place)
+    with ExitStack() as held:
+        try:
+            held.enter_context(keyed.alone(place))
+        except StorageError:
+            why = f"what lies in {place} is being brought in or accepted just now"
+            raise StorageError(why, hint="wait until that is over, then say it again") from None
+        yield
 
 
 def still(place: Path) -> AbstractContextManager[None]:
-    """What lies in import/ of its group changes by no process of ours: no text is forgotten there. Whoever forgets holds
-    the group's memory, which is not to be waited for in here. Raises StorageError as `alone`."""
+    """No text is forgotten in what lies in import/ of its group. Whoever forgets holds the group's memory, which is not
+    to be waited for in here. Raises StorageError where somebody does for more than 10 s."""
     return keyed.alone(place.parent)
 
 

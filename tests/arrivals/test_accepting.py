@@ -22,7 +22,7 @@ from clawd.commands import looking, memory, schedules, skills
 from clawd.commands.arrivals import listed
 from clawd.config.home import Home
 from clawd.context.imports import resolve
-from clawd.errors import ClawdError, NotFound, UsageError
+from clawd.errors import ClawdError, NotFound, StorageError, UsageError
 from clawd.health.arrivals import arrivals
 from clawd.ledger import groups
 from clawd.ledger.db import Ledger
@@ -672,3 +672,10 @@ def test_ids_that_were_brought_in_lock_nobody_out(home: Home) -> None:
         assert ledger.tx(lambda tx: groups.own_base(tx, "telegram:7", "main")) == base
     finally:
         ledger.close()
+
+
+def test_what_somebody_else_works_with_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage(home, whole(), dry_run=False)
+    monkeypatch.setattr(keyed, "_PATIENCE_S", 0.05)
+    with account.alone(place(home)), pytest.raises(StorageError, match="being brought in or accepted just now"):
+        accept(home)

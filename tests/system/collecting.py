@@ -1,5 +1,6 @@
-"""mmkr, whose agent ticks: each tick is recorded, and flushed while a call of it is open and when it is over. `python -m
-tests.system.collecting HOME FIRST LAST` says before each flush which tick it is in, and what is in for good."""
+"""mmkr, whose agent ticks: each tick is recorded, and flushed while a call of it is open and when it is over.
+`python -m tests.system.collecting HOME FIRST LAST` says before each flush which tick it is in, and what is in for
+good."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""mmkr's recorder beside a daemon that talks in the same session: killed between and within its flushes, it begins again
-with ticks that it had recorded before, and each thing is there once, in its order, each result at its call."""
+"""mmkr's recorder beside a daemon that talks in the same session: killed between and within its flushes, it begins
+again with ticks that it had recorded before, and each thing is there once, in its order, each result at its call."""
 
 from __future__ import annotations
 
