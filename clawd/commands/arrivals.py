@@ -1,5 +1,6 @@
 """What was brought in from other claws, on the owner's word: looking, and saying yes. Saying yes is the same behind the
-control socket and under the home's lock."""
+control socket and under the home's lock. What does the work is imported when there is some: a daemon seldom needs it.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +9,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-from clawd.arrivals import account, staging
-from clawd.arrivals.accepting import ONLY, accept
-from clawd.arrivals.account import STATES
 from clawd.arrivals.items import Brought
-from clawd.arrivals.report import KINDS
 from clawd.arrivals.rooms import Rooms
 from clawd.clock import Clock
-from clawd.commands import writing
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders
 from clawd.errors import ClawdError, NotFound, UsageError
@@ -32,6 +30,10 @@ Params = dict[str, Any]
 def listed(home: Home, group: str | None) -> list[Params]:
     """[{source, group, home, brought, kinds{kind: {waits, accepted, left}}, path, error}]: `error` is a sentence
     where the account cannot be used, and nothing else is known then. Raises NotFound."""
+    from clawd.arrivals import account
+    from clawd.arrivals.account import STATES
+    from clawd.arrivals.report import KINDS
+
     if group is not None and group not in group_folders(home):
         raise NotFound(f"there is no group {group!a}", hint="clawd groups list")
     rows = []
@@ -71,6 +73,9 @@ def said(home: Home, source: str, group: str | None) -> str:
 
 def staged(home: Home, brought: Brought, *, dry_run: bool) -> Params:
     """`staging.stage`, and groups that are not there are made by whoever holds the home."""
+    from clawd.arrivals import staging
+    from clawd.commands import writing
+
     make = partial(writing.call, home, "groups.add")
     return staging.stage(home, brought, dry_run=dry_run, make=lambda name: make(name=name))
 
@@ -100,19 +105,25 @@ class ArrivalOperations:
         return await self._whole(self._accept(params))
 
     async def _accept(self, params: Params) -> Params:
-        source, group, only = params.get("source"), params.get("group"), params.get("only") or list(ONLY)
+        accepting, account = await asyncio.to_thread(_working)
+        source, group = params.get("source"), params.get("group")
+        only = params.get("only") or list(accepting.ONLY)
         if not isinstance(source, str) or not isinstance(group, str | None):
             raise UsageError("source is missing")
-        if not isinstance(only, list) or not all(each in ONLY for each in only):
-            raise UsageError(f"only is some of {', '.join(ONLY)}")
-        kinds = {kind for each in only for kind in ONLY[each]}
+        if not isinstance(only, list) or not all(each in accepting.ONLY for each in only):
+            raise UsageError(f"only is some of {', '.join(accepting.ONLY)}")
+        kinds = {kind for each in only for kind in accepting.ONLY[each]}
         accepted, left = list[Params](), list[Params]()
         for folder in await asyncio.to_thread(account.known, self._rooms.home, source, group):
             row = await self._adopt(folder)
-            taken, not_taken = await accept(self._rooms, row.folder, source, kinds)
+            taken, not_taken = await accepting.accept(self._rooms, row.folder, source, kinds)
             accepted += taken
             left += not_taken
         return {"source": source, "accepted": accepted, "left": left}
+
+
+def _working() -> tuple[ModuleType, ModuleType]:
+    return import_module("clawd.arrivals.accepting"), import_module("clawd.arrivals.account")
 
 
 _OPERATIONS = {"bridge.accept": ArrivalOperations.accept}

@@ -220,7 +220,7 @@ class TestCommand:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(convert, "_AT_ONCE", 1)
-        monkeypatch.setattr("clawd.cli.traces._PATIENCE_S", -1.0)
+        monkeypatch.setattr("clawd.cli.traces.FIRST_S", -1.0)
         trace = written(tmp_path / "t.jsonl", [*tick(1), *tick(2)])
         assert run(["bridge", "mmkr", "convert", str(trace), "--agent-id", "a", "--output", str(tmp_path)]) == 0
         assert "0 of 0 MB" in capsys.readouterr().err
