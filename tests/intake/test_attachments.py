@@ -95,7 +95,8 @@ async def test_files_of_few_messages_are_fetched_at_one_time(world: World) -> No
     assert len(list((world.inboxes / "main").iterdir())) == 8
 
 
-async def test_after_a_restart_what_was_had_is_not_fetched_again(world: World) -> None:
+async def test_after_a_restart_what_was_had_is_not_fetched_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachments, "PAUSES", (60.0,) * 3)  # it ends between two tries, and not after the last
     async with opened(world):
         await world.say("see", attachments=(world.file("1", b"one", "1"), world.file("2", [TimeoutError()] * 9, "2")))
         await world.until(lambda: "2" in world.channel.fetched)
