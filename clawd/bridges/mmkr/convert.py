@@ -84,6 +84,7 @@ class _Conversion:
     broken: int = 0
     mended: int = 0
     remembered: int = 0
+    unnamed: int = 0
 
     def run(self) -> None:
         status = os.fstat(self.file.fileno())
@@ -115,8 +116,14 @@ class _Conversion:
             "agents": sorted(self.agents),
             "added": {"messages": self.messages.added, "memories": self.kept.added},
             "known": {"messages": self.messages.known, "memories": self.kept.known},
-            "left": (self.messages.left + self.kept.left)[:NAMED],
+            "left": self._left(),
         }
+
+    def _left(self) -> list[str]:
+        """The first of what was left, and how many others there are."""
+        every = self.messages.left + self.kept.left
+        more = self.unnamed + len(every[NAMED:])
+        return every[:NAMED] + ([f"and {more:,} more"] if more else [])
 
     def _read(self) -> Iterator[int]:
         """Each line of the trace is told; gives the bytes that it took."""
@@ -144,15 +151,16 @@ class _Conversion:
     def _write(self, undated: datetime) -> None:
         self.pieces += self.telling.ready()
         if self.pieces:
-            _add(self.messages, self.target.write(self.pieces))
+            self._add(self.messages, self.target.write(self.pieces))
             self.pieces.clear()
         if self.memories:
             self.remembered += len(self.memories)
-            _add(self.kept, self.target.keep(self.memories, undated))
+            self._add(self.kept, self.target.keep(self.memories, undated))
             self.memories.clear()
 
-
-def _add(total: Written, more: Written) -> None:
-    total.added += more.added
-    total.known += more.known
-    total.left += more.left[: max(0, NAMED - len(total.left))]
+    def _add(self, total: Written, more: Written) -> None:
+        total.added += more.added
+        total.known += more.known
+        room = max(0, NAMED - len(total.left))
+        total.left += more.left[:room]
+        self.unnamed += len(more.left[room:])

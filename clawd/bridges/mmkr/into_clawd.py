@@ -14,7 +14,7 @@ from clawd.bridges.mmkr.messages import Kept, Piece
 from clawd.bridges.mmkr.targets import Written, fact_key
 from clawd.clock import rfc3339
 from clawd.config.home import Home, group_folders
-from clawd.errors import UsageError
+from clawd.errors import ConfigError, UsageError
 from clawd.ids import matches, session_stem
 from clawd.model import Block
 
@@ -94,7 +94,11 @@ class ClawdTarget:
     def _lets_in(self, folder: str) -> bool:
         from clawd.config.load import load_group
 
-        return any(matches(pattern, self._session) for pattern in load_group(self._home, folder).external)
+        try:
+            external = load_group(self._home, folder).external
+        except ConfigError:  # of another group, perhaps: what is written is told of it where it matters
+            return False
+        return any(matches(pattern, self._session) for pattern in external)
 
 
 def _each_that_can(

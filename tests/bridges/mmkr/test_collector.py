@@ -258,6 +258,17 @@ def test_a_clawd_home_takes_only_what_its_group_lets_in(clawd_home: Home) -> Non
     assert log.parent == clawd_home.group("main").memory and "mmkr_agent-1_architecture" in log.read_text()
 
 
+def test_a_group_that_cannot_be_read_holds_up_no_other(clawd_home: Home) -> None:
+    broken = clawd_home.group("a").config_file
+    broken.parent.mkdir(mode=0o700, parents=True)
+    broken.write_text("schema = 1\nexternal = [")
+    to = recorder(clawd_home.root)
+    assert to.session_stats()["session_file"] == str(clawd_home.group("main").sessions / "mmkr_agent-1.md")
+    tick(to)
+    session, _ = flush(to)
+    assert len(load(session).blocks) == 6 and to.left == []
+
+
 def test_where_two_groups_would_take_it_nothing_is_lost_before_one_is_named(clawd_home: Home) -> None:
     lab = clawd_home.group("lab").config_file
     lab.parent.mkdir(mode=0o700, parents=True)

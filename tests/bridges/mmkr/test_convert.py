@@ -224,3 +224,12 @@ class TestCommand:
         trace = written(tmp_path / "t.jsonl", [*tick(1), *tick(2)])
         assert run(["bridge", "mmkr", "convert", str(trace), "--agent-id", "a", "--output", str(tmp_path)]) == 0
         assert "0 of 0 MB" in capsys.readouterr().err
+
+
+def test_of_very_much_that_is_left_the_rest_is_counted(
+    tmp_path: Path, clawd_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert, "NAMED", 1)
+    large = [{"event_type": "memory_write", "tick": 1, "content": f"{n}" * 70_000, "ts": AT} for n in range(3)]
+    made = convert_trace_to_pythonclaw(written(tmp_path / "t.jsonl", large), "a", clawd_home.root)
+    assert len(made["left"]) == 2 and made["left"][1] == "and 2 more"
