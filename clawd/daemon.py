@@ -135,6 +135,7 @@ class Daemon(Rooms):
             await self.books.open()
             await self.dispatcher.runs.skills.recover()
             await self.dispatcher.recover()
+            await self.lifecycle.recover()
             await self.intake.recover()
             await self.outbox.start()
             self.tasks.start_soon(self.recorder.add_notes)

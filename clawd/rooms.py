@@ -67,14 +67,18 @@ from clawd.signals import News, Signals
 from clawd.skills.catalogue import Catalogue
 from clawd.skills.shelf import Shelf
 from clawd.tasks import Tasks
+from clawd.turns.compacting import Compactor
 from clawd.turns.counter import Counter
 from clawd.turns.digest import Digest
 from clawd.turns.dispatch import Dispatcher
 from clawd.turns.execute import Executor
 from clawd.turns.following import Following
+from clawd.turns.handing_over import HandingOver
 from clawd.turns.injecting import Injector
 from clawd.turns.jobs import Jobs
+from clawd.turns.lifecycle import Lifecycle
 from clawd.turns.memory import Memories
+from clawd.turns.projecting import Projector
 from clawd.turns.record import Recorder
 from clawd.turns.redaction import Redaction
 from clawd.turns.road import RunCaller
@@ -163,6 +167,8 @@ class Rooms:
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), HandingOver(), Projector(home, ledger, clock))
+        self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
         self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact

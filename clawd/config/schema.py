@@ -80,6 +80,8 @@ class ModelTable(Table):
     """The model's name at the service."""
     max_output: Positive = 8192
     """Tokens of one answer."""
+    window: Positive | None = None
+    """Tokens that the model can read; without it that of a model that is known."""
     effort: Literal["low", "medium", "high"] | None = None
     """How much the model thinks, where it can be told."""
     fallbacks: list[str] = []
@@ -225,8 +227,8 @@ class Profile(Table):
 
     @model_validator(mode="after")
     def _ordered(self) -> Profile:
-        if self.soft > self.hard:
-            raise ValueError("soft must not be above hard")
+        if self.soft >= self.hard:
+            raise ValueError("soft must be below hard")
         return self
 
 

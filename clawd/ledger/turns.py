@@ -77,12 +77,14 @@ def queue(tx: Transaction, place: Row | Mapping[str, Any], authority: Role, tain
 
 def next_claimable(tx: Transaction, group: str) -> Row | None:
     """The turn of the group that is next in fairness: one a session, in order within it, not before the session's last
-    turn is recorded; the session that was served longest ago first, and jobs behind what people wait for."""
+    turn is recorded, none of one that is shut; the session that was served longest ago first, and jobs behind what
+    people wait for."""
     return tx.one(
         "SELECT t.* FROM turn t JOIN session s ON s.id = t.session"
         " WHERE t.grp = ? AND t.state = 'queued' AND t.recorded_at IS NULL AND NOT EXISTS ("
         "  SELECT 1 FROM turn b WHERE b.session = t.session AND b.recorded_at IS NULL AND b.id <> t.id"
         "  AND (b.state IN ('claimed', 'answered', 'stopped', 'failed') OR b.id < t.id))"
+        " AND NOT EXISTS (SELECT 1 FROM context c WHERE c.session = t.session AND c.gate IS NOT NULL)"
         " ORDER BY s.stem = '', s.served, t.id LIMIT 1",
         group,
     )

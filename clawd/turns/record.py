@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -129,6 +129,10 @@ class Recorder:
         self._tasks, self._jobs, self._then = tasks, jobs, then
         self._locks = KeyedLocks()
         self._notes = True  # since before the start, perhaps
+        self.settle: Callable[[Transaction, Row, Sequence[Block]], None] = lambda tx, turn, blocks: None
+        """Decides about a session's context, in the transaction that says that a turn of it is in its file."""
+        self.settled: Callable[[str], None] = lambda session: None
+        """Hears that this was decided."""
         self.recorded: Callable[[str, int], Awaitable[None]] = _nothing
         """Hears of a group's turn that is in its file, before the session goes on."""
 
@@ -176,6 +180,10 @@ class Recorder:
                 blocks[-1] = replace(blocks[-1], meta=blocks[-1].meta | {"base": later["base"]})
             return row, self._file(tx, row["session"]), blocks
 
+        def settled(tx: Transaction) -> bool:
+            self.settle(tx, turns.get(tx, turn), blocks)
+            return ends.recorded(tx, turn, rfc3339(self._clock.now()))
+
         row, path, blocks = await self._ledger.do(read)
         if path is None:
             return row, await self._end_job(row)
@@ -183,7 +191,8 @@ class Recorder:
             file = SessionFile(path, row["session"])
             await anyio.to_thread.run_sync(lambda: file.append(blocks, turn, redo))
             faults.passing("appended")
-            more = await self._ledger.do(lambda tx: ends.recorded(tx, turn, rfc3339(self._clock.now())))
+            more = await self._ledger.do(settled)
+        self.settled(row["session"])
         return row, more
 
     async def _end_job(self, row: Row) -> bool:

@@ -317,7 +317,7 @@ def test_the_groups_own_tables_lie_over_the_configs(home: Home) -> None:
          "no known key", "did you mean bearer?"),
         ("[services.a]\nmethods=['GET']\n", "config.toml:1 [services] a", "base_url, hosts or both", ""),
         ("[engines.x]\nprompt='stdin'\n", "config.toml:1 [engines.x] command", "command is missing", "add command"),
-        ("[profiles.x]\nsoft = 2\nhard = 1\n", "config.toml:1 [profiles] x", "soft must not be above hard", ""),
+        ("[profiles.x]\nsoft = 2\nhard = 1\n", "config.toml:1 [profiles] x", "soft must be below hard", ""),
         ("[prices.x]\ninput = nan\noutput = 1\n", "config.toml:2 [prices.x] input", "", ""),
         ("[channels.telegram]\ntoken = 'SECRET'\n", "config.toml:2 [channels.telegram] token", "a reference", ""),
         ("[model\n", "config.toml:1", "not TOML", ""),

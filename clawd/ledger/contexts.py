@@ -1,0 +1,98 @@
+"""The context life cycle in the ledger: one row a session, what it holds on to, its compactions, and the lines of its
+journal until they are in their files. `clawd/ledger/migrations/0009.sql` says what each column is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clawd.ledger.db import Row, Transaction
+
+OPEN = ("running", "phase_boundary", "awaiting_confirm", "stopped")
+ENDED = ("completed", "handoff", "failed")
+
+
+def of(tx: Transaction, session: str, now: str) -> Row:
+    """The row of a session, made when it is new. `session` is a segment's exact id."""
+    tx.execute(
+        "INSERT INTO context (session, grp, status, updated) SELECT id, grp, 'running', ? FROM session WHERE id = ?"
+        " ON CONFLICT DO NOTHING",
+        now,
+        session,
+    )
+    row = find(tx, session)
+    assert row is not None
+    return row
+
+
+def find(tx: Transaction, session: str) -> Row | None:
+    return tx.one("SELECT * FROM context WHERE session = ?", session)
+
+
+def update(tx: Transaction, session: str, now: str, **values: Any) -> None:
+    """Set columns; its files are to be written again."""
+    sets = ", ".join(f"{name} = ?" for name in values)
+    tx.execute(
+        f"UPDATE context SET {sets + ', ' if sets else ''}dirty = 1, updated = ? WHERE session = ?",
+        *values.values(),
+        now,
+        session,
+    )
+
+
+def pin(
+    tx: Transaction,
+    session: str,
+    cls: str,
+    text: str,
+    *,
+    turn: int | None,
+    at: str,
+    origin: str,
+    trust: float,
+    inherited: bool = False,
+) -> bool:
+    """Hold on to something. The same words again change nothing, but for its place: the last goal holds."""
+    known_by = hashlib.sha256(" ".join(text.casefold().split()).encode("utf-8", "surrogatepass")).hexdigest()
+    if cls in ("goal", "next_safe_action"):
+        tx.execute("DELETE FROM pinned WHERE session = ? AND class = ? AND known_by = ?", session, cls, known_by)
+    return bool(
+        tx.one(
+            "INSERT INTO pinned (session, class, text, known_by, turn, at, origin, trust, inherited)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
+            *(session, cls, text, known_by, turn, at, origin, trust, int(inherited)),
+        )
+    )
+
+
+def pinned(tx: Transaction, session: str) -> list[Row]:
+    return tx.all("SELECT * FROM pinned WHERE session = ? ORDER BY id", session)
+
+
+def note(tx: Transaction, session: str, kind: str, line: Mapping[str, Any]) -> None:
+    """A line of decisions.jsonl or metrics.jsonl."""
+    tx.insert("journal", session=session, kind=kind, line=json.dumps(dict(line), ensure_ascii=False))
+
+
+def compactions(tx: Transaction, session: str, *states: str) -> list[Row]:
+    """Those of a session, oldest first."""
+    marks = ", ".join("?" * len(states))
+    where = f" AND state IN ({marks})" if states else ""
+    return tx.all(f"SELECT * FROM compaction WHERE session = ?{where} ORDER BY id", session, *states)
+
+
+def gated(tx: Transaction, group: str, gate: str) -> Sequence[Row]:
+    """Sessions of a group of which no turn is handed out."""
+    return tx.all("SELECT * FROM context WHERE grp = ? AND gate = ?", group, gate)
+
+
+def unfinished(tx: Transaction) -> list[str]:
+    """Sessions of which something is to be done: files to write, compactions that are open, a successor to begin."""
+    rows = tx.all(
+        "SELECT session FROM context WHERE dirty = 1 OR seed IS NOT NULL"
+        " UNION SELECT session FROM compaction WHERE state IN ('begun', 'asked', 'ready')"
+        " UNION SELECT session FROM journal"
+    )
+    return [row["session"] for row in rows]

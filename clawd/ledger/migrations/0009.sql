@@ -1,0 +1,88 @@
+-- The context life cycle: what is known of each session's window, what it holds on to, and what became of it. The files
+-- beside a session (state.json, decisions.jsonl, metrics.jsonl, manifests/) are written from here.
+
+CREATE TABLE context (
+    session TEXT PRIMARY KEY REFERENCES session (id),
+    grp TEXT NOT NULL REFERENCES grp (name),
+    status TEXT NOT NULL,
+    stopped_reason TEXT,
+    gate TEXT,                                 -- why no turn of it is handed out: seed, confirm, paused
+    goal TEXT NOT NULL DEFAULT '',
+    tag TEXT,
+    profile TEXT, soft INTEGER, hard INTEGER,  -- its own; NULL: what the config says
+    require_confirm TEXT,                      -- JSON: what asks first; NULL: what the group says
+    by_hand INTEGER NOT NULL DEFAULT 0,        -- `clawd context run` steers it: nothing goes on by itself
+    step_index INTEGER NOT NULL DEFAULT 0,     -- turns that were decided about
+    window INTEGER NOT NULL DEFAULT 0,         -- tokens that its next prompt would hold
+    cumulative INTEGER NOT NULL DEFAULT 0,     -- tokens that went in and out
+    estimated INTEGER NOT NULL DEFAULT 0,
+    nanos INTEGER,                             -- what it cost so far; NULL: not known
+    taint REAL NOT NULL DEFAULT 1.0,           -- the lowest trust of its turns
+    compact_count INTEGER NOT NULL DEFAULT 0,
+    last_recall REAL,
+    fruitless INTEGER NOT NULL DEFAULT 0,      -- compactions in a row that freed next to nothing
+    failures INTEGER NOT NULL DEFAULT 0,       -- summaries in a row that came to nothing
+    verify_failed INTEGER NOT NULL DEFAULT 0,  -- a summary left something out: it is to be handed over
+    wanted TEXT,                               -- compact or handoff, asked for by hand
+    confirm INTEGER,                           -- the approval that it waits for
+    confirmed_by TEXT,
+    parent TEXT REFERENCES session (id),
+    successor TEXT REFERENCES session (id),
+    going_on INTEGER NOT NULL DEFAULT 0,       -- successors in a row that began by themselves
+    agent_id TEXT, memory_namespace TEXT,
+    manifest TEXT,                             -- JSON, of a session that was handed over
+    manifest_file TEXT,                        -- its name below manifests/
+    seed TEXT,                                 -- JSON of the manifest that it begins with, until that is in its file
+    sealed_at TEXT,
+    seq INTEGER NOT NULL DEFAULT 0,            -- of its last decision
+    dirty INTEGER NOT NULL DEFAULT 1,          -- its files are to be written
+    updated TEXT NOT NULL
+) STRICT;
+CREATE INDEX context_gate ON context (gate) WHERE gate IS NOT NULL;
+CREATE INDEX context_dirty ON context (session) WHERE dirty = 1;
+
+-- What a session holds on to, whatever its window loses.
+CREATE TABLE pinned (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session TEXT NOT NULL REFERENCES session (id),
+    class TEXT NOT NULL,                       -- goal, verified, constraints, blockers, decisions, next_safe_action
+    text TEXT NOT NULL,
+    known_by TEXT NOT NULL,                    -- sha256 of the text without case and white space
+    turn INTEGER,
+    at TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    trust REAL NOT NULL,
+    inherited INTEGER NOT NULL DEFAULT 0,      -- from the session that handed over to this one
+    UNIQUE (session, class, known_by)
+) STRICT;
+
+-- One compaction. What it says is here until it is in the session's file.
+CREATE TABLE compaction (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session TEXT NOT NULL REFERENCES session (id),
+    state TEXT NOT NULL,                       -- begun, asked, ready, written, failed
+    cause TEXT NOT NULL,                       -- the trigger of its decision
+    method TEXT,                               -- mask, summary, extract
+    upto INTEGER,                              -- the last turn that it stands for; NULL: it masks alone
+    masked INTEGER,                            -- the last turn whose tool output is left out
+    job INTEGER,
+    text TEXT,
+    ledger TEXT,                               -- JSON: what was pinned before it
+    before INTEGER NOT NULL, after INTEGER,
+    recall REAL,
+    trust REAL NOT NULL DEFAULT 1.0,
+    starts INTEGER, kept INTEGER,              -- hints: the bytes of its file where its block and what it keeps begin
+    error TEXT,
+    made TEXT NOT NULL, ended TEXT
+) STRICT;
+CREATE INDEX compaction_session ON compaction (session, id);
+CREATE INDEX compaction_open ON compaction (session) WHERE state IN ('begun', 'asked', 'ready');
+
+-- Lines of decisions.jsonl and metrics.jsonl that are not in their file yet.
+CREATE TABLE journal (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session TEXT NOT NULL REFERENCES session (id),
+    kind TEXT NOT NULL,                        -- decisions, metrics
+    line TEXT NOT NULL                         -- JSON, with `seq`
+) STRICT;
+CREATE INDEX journal_session ON journal (session, id);
