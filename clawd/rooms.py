@@ -85,6 +85,7 @@ from clawd.turns.road import RunCaller
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
+from clawd.turns.spaces import Spaces
 from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
@@ -151,6 +152,9 @@ class Rooms:
             lambda group: self.config.for_group(group).memory,
             forgotten=lambda group, texts: self.redaction.redact(group, texts),
             following=Following(tasks, lambda: self.watcher, self.owner.tell_soon),
+            spaces=Spaces(
+                self.config.group, lambda group: self.config.problem_of(group) is None, lambda: group_folders(home)
+            ),
         )
         self.composer = Composer(
             home,
@@ -168,6 +172,7 @@ class Rooms:
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
         self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), HandingOver(), Projector(home, ledger, clock))
+        self.lifecycle.named = self.memories.spaces.named
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)

@@ -4,7 +4,8 @@ not needed."""
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 
 from anyio import to_thread
@@ -12,25 +13,29 @@ from anyio import to_thread
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.looking import check_group, session_place
+from clawd.commands.memory import opened
 from clawd.config.group import Effective
-from clawd.config.home import Home
+from clawd.config.home import Home, group_folders
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.models import THINKING, models
 from clawd.context.compose import Composer
 from clawd.context.memories import Recalled, query
 from clawd.context.skills import Listed, listed
-from clawd.errors import ConfigError, NotFound
+from clawd.errors import ClawdError, ConfigError, NotFound
 from clawd.host.tools import declarations
 from clawd.ids import check_session_id
 from clawd.ledger import authored, groups, recalled, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
+from clawd.memory import across
+from clawd.memory.protocol import MemoryHit
 from clawd.memory.store import GroupMemory
 from clawd.model import Authority
 from clawd.skills.catalogue import Catalogue
 from clawd.skills.shelf import acting, lying
 from clawd.trust import Origin, Role
 from clawd.turns.memory import recalled_of
+from clawd.turns.spaces import MOST_BESIDE, Spaces
 
 
 async def show(home: Home, group: str | None, session: str | None, wake: str) -> dict[str, Any]:
@@ -55,7 +60,7 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             config=lambda: config,
             host_tools=lambda channel: declarations(ChannelLimits()),
             skills=lambda group: known,
-            recall=lambda claim: _recalled(home, settings, claim),
+            recall=lambda claim: _recalled(home, settings, claim, ledger),
         )
         id, turn, stem, others, forgot = base, 1, None, False, None
         if ledger is not None:
@@ -96,19 +101,29 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
     }
 
 
-async def _recalled(home: Home, settings: Effective, claim: Claim) -> Recalled:
+async def _recalled(home: Home, settings: Effective, claim: Claim, ledger: Ledger | None) -> Recalled:
     """What memory would give it."""
     table, group = settings.memory, claim.turn["grp"]
     if not table.recall_k or not query(claim.wakes):
         return Recalled()
-    memory = GroupMemory(
-        home.group(group).memory, home.state, group, SystemClock(), backend=table.backend, floor=table.floor
-    )
-    try:
-        await to_thread.run_sync(memory.look)
-        return await to_thread.run_sync(recalled_of, memory, claim, table.recall_k)
-    finally:
-        memory.close()
+    spaces = Spaces(lambda name: load_group(home, name), groups=lambda: group_folders(home))
+    space = await ledger.do(lambda tx: spaces.of(tx, claim.turn)) if ledger is not None else spaces.space(group)
+    asked, k = query(claim.wakes), table.recall_k
+
+    def recalled() -> Recalled:
+        memory = GroupMemory(
+            home.group(group).memory, home.state, group, SystemClock(), backend=table.backend, floor=table.floor
+        )
+        with closing(memory):
+            memory.look()
+            own, hits = recalled_of(memory, claim, k, space), list[MemoryHit]()
+        for other, of in spaces.beside(space.scopes)[:MOST_BESIDE]:
+            with suppress(ClawdError), closing(opened(home, other)) as theirs:
+                theirs.look()
+                hits += across.find(theirs, asked, of, k=k, floor=table.floor, taint=claim.taint, lowering=False)
+        return replace(own, hits=across.merged(own.hits, hits, k)) if hits else own
+
+    return await to_thread.run_sync(recalled)
 
 
 async def _skills(home: Home, ledger: Ledger | None, group: str) -> Listed:

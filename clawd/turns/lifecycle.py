@@ -8,7 +8,7 @@ recorded; what it asks for is done afterwards, and again after a crash until it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -41,6 +41,7 @@ class Lifecycle:
         self._ledger, self._clock, self._tasks = ledger, clock, tasks
         self._compactor, self._handing, self._projector = compactor, handing, projector
         self._one = KeyedLocks()
+        self.named: Callable[[str], tuple[str | None, str | None]] = lambda group: (None, None)
 
     def settle(self, tx: Transaction, turn: Row, blocks: Sequence[Block]) -> None:
         """A turn of a session ended, and `blocks` of it are in the file: what is to be held on to is pinned, its tokens
@@ -49,7 +50,15 @@ class Lifecycle:
         if is_job(turn["session"]) or turn["recorded_at"] is not None:
             return
         row = contexts.of(tx, turn["session"], rfc3339(self._clock.now()))
+        self._name(tx, row)
         contexts.update(tx, row["session"], rfc3339(self._clock.now()), step_index=row["step_index"] + 1)
+
+    def _name(self, tx: Transaction, row: Row) -> None:
+        """A session keeps the agent and the namespace that its group had when it began, or when it first had one."""
+        said = dict(zip(("agent_id", "memory_namespace"), self.named(row["grp"]), strict=True))
+        new = {name: value for name, value in said.items() if value is not None and row[name] is None}
+        if new:
+            contexts.update(tx, row["session"], rfc3339(self._clock.now()), **new)
 
     def soon(self, session: str) -> None:
         """Something of the session may be open."""
