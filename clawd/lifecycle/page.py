@@ -1,7 +1,7 @@
 """One page that shows a session's context: it opens without a network, runs nothing and loads nothing. Pure.
 
-Everything that somebody wrote is escaped, and what does not show in it is made visible. The policy in its head allows its
-own style sheet, by hash, and nothing else. Each number stands in the page as it stands in the JSON, in `value`.
+Everything that somebody wrote is escaped, and what does not show in it is made visible. The policy in its head allows
+its own style sheet, by hash, and nothing else. Each number stands there as it stands in the JSON, in `value`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from clawd.lifecycle.stylesheet import STYLE
 from clawd.text import made_visible
 
 _HEADS = {
-    "seq": "No.", "ts": "Time", "step_index": "Step", "event": "What", "prompt_tokens": "In", "completion_tokens": "Out",
-    "cached_tokens": "Cached", "window_tokens": "Window", "total_tokens": "Tokens in all", "latency_ms": "Took (ms)",
+    "seq": "No.", "ts": "Time", "step_index": "Step", "event": "What", "prompt_tokens": "In",
+    "completion_tokens": "Out", "cached_tokens": "Cached", "window_tokens": "Window", "total_tokens": "Tokens in all", "latency_ms": "Took (ms)",
     "input_cost_usd": "Cost in", "output_cost_usd": "Cost out", "total_cost_usd": "Cost", "agent_id": "Agent",
     "memory_namespace": "Memory", "action": "Decision", "trigger": "Why", "soft": "Soft", "hard": "Hard",
     "estimated": "Estimated", "policy": "Policy", "recall": "Recall", "confirm_required": "Asked",
@@ -33,6 +33,7 @@ _LEDGER = {
     "next_safe_action": "What is next",
 }  # fmt: skip
 _DECIDED = {"total_tokens": "Window"}  # what a decision was made by
+_ABOUT = ("After each step: go on, compact, or hand over.", "What each took, and what its next prompt would hold.")
 _TOLD_ABOVE = {"schema", "id", "ledger", "goal"}
 _ALWAYS = {"action", "trigger", "total_cost_usd"}  # columns that stand there also where nothing is known
 _LONG = 32  # characters of a cell that are broken into lines
@@ -62,14 +63,8 @@ def page_of(account: Account) -> str:
             _figures(account, state),
             f'<section aria-label="Plots" class="plots">{plots}</section>',
             _held(ledger),
-            _table(
-                "Decisions",
-                "After each step: go on, compact, or hand over.",
-                account.decisions,
-                DECISIONS,
-                _HEADS | _DECIDED,
-            ),
-            _table("Steps", "What each step took, and what its next prompt would hold.", account.metrics, METRICS),
+            _table("Decisions", _ABOUT[0], account.decisions, DECISIONS, _HEADS | _DECIDED),
+            _table("Steps", _ABOUT[1], account.metrics, METRICS),
             _rest(state),
             f"</main>\n<footer>{_notes(account)}</footer>\n</body>\n</html>\n",
         )

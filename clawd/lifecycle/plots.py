@@ -1,5 +1,5 @@
-"""Plots as SVG that stands in a page: no script, no style of its own, a title and a description for whoever does not see
-it. Pure. Colours and fonts are the page's, by class."""
+"""Plots as SVG that stands in a page: no script, no style of its own, a title and a description for whoever does not
+see it. Pure. Colours and fonts are the page's, by class."""
 
 from __future__ import annotations
 

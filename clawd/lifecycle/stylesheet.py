@@ -26,7 +26,8 @@ border:1px solid var(--rule);border-radius:.7rem;overflow:hidden}
 .figures b{display:block;font-size:1.55rem;font-weight:600;letter-spacing:-.02em;font-variant-numeric:tabular-nums;
 overflow-wrap:anywhere}
 .figures span{font-size:.82rem;color:var(--soft-ink)}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1.2rem;margin:1.2rem 0 2.6rem}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1.2rem;
+margin:1.2rem 0 2.6rem}
 figure{background:var(--card);border:1px solid var(--rule);border-radius:.7rem;padding:1rem 1rem .6rem;min-width:0}
 figcaption{font-weight:600;font-size:.92rem;display:flex;flex-wrap:wrap;gap:.1rem 1rem;margin-bottom:.5rem}
 .key{font-weight:400;color:var(--soft-ink);display:inline-flex;align-items:center;gap:.4rem}
