@@ -49,16 +49,17 @@ class Lifecycle:
         nothing."""
         if is_job(turn["session"]) or turn["recorded_at"] is not None:
             return
-        row = contexts.of(tx, turn["session"], rfc3339(self._clock.now()))
-        self._name(tx, row)
+        row = self._named(tx, contexts.of(tx, turn["session"], rfc3339(self._clock.now())))
         contexts.update(tx, row["session"], rfc3339(self._clock.now()), step_index=row["step_index"] + 1)
 
-    def _name(self, tx: Transaction, row: Row) -> None:
+    def _named(self, tx: Transaction, row: Row) -> Row:
         """A session keeps the agent and the namespace that its group had when it began, or when it first had one."""
         said = dict(zip(("agent_id", "memory_namespace"), self.named(row["grp"]), strict=True))
         new = {name: value for name, value in said.items() if value is not None and row[name] is None}
-        if new:
-            contexts.update(tx, row["session"], rfc3339(self._clock.now()), **new)
+        if not new:
+            return row
+        contexts.update(tx, row["session"], rfc3339(self._clock.now()), **new)
+        return contexts.of(tx, row["session"], rfc3339(self._clock.now()))
 
     def soon(self, session: str) -> None:
         """Something of the session may be open."""
