@@ -15,8 +15,8 @@ from clawd.scopes import LONGEST, Scopes, is_namespace, is_shared, namespace, na
 GOOD = ["a", "team/shared", "private/a", "shared/team", "shared/team/x", "a.b-c_d/0", "..a", "a..", "x" * LONGEST]
 BAD = [
     "", "/", "/a", "a/", "a//b", ".", "..", "...", "../x", "a/../b", "a/.", "shared", "shared/", "shared/..", "A",
-    "a b", "a\n", "a\0", "%2e%2e/a", "a%2fb", "a\\b", "..\\x", "а", "ｓhared/x", "sharеd/x", "a\u2215b", "a\u200bb", "a:b",
-    "shared/x\u202e", "x" * (LONGEST + 1), "é", "ß", "İ", "\u0131", None, 7, ["a"],
+    "a b", "a\n", "a\0", "%2e%2e/a", "a%2fb", "a\\b", "..\\x", "а", "ｓhared/x", "sharеd/x", "a\u2215b", "a\u200bb",
+    "a:b", "shared/x\u202e", "x" * (LONGEST + 1), "é", "ß", "İ", "\u0131", None, 7, ["a"],
 ]  # fmt: skip
 
 
