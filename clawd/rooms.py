@@ -82,11 +82,13 @@ from clawd.turns.projecting import Projector
 from clawd.turns.record import Recorder
 from clawd.turns.redaction import Redaction
 from clawd.turns.road import RunCaller
+from clawd.turns.ruling import Ruling
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
 from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
+from clawd.usage import prices
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
 from clawd.wakes.clockwork import Clockwork
@@ -177,7 +179,20 @@ class Rooms:
             wake=lambda group: self.dispatcher.wake(group),
             tell=self.owner.tell_soon,
         )
-        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), handing, Projector(home, ledger, clock))
+        ruling = Ruling(lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root)
+        self.lifecycle = Lifecycle(
+            ledger,
+            clock,
+            tasks,
+            Compactor(),
+            handing,
+            Projector(home, ledger, clock, ruling),
+            rules=ruling,
+            price=self.books.cost,
+            limits=self.channels.limits_of,
+            deliver=lambda to: self.outbox.wake(to),
+        )
+        handing.seeded = self._seeded
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
@@ -450,6 +465,9 @@ class Rooms:
         self.channels.renew(changes)
         self.webhooks.look()
         self.clockwork.look()
+
+    async def _seeded(self, session: str) -> None:
+        self.lifecycle.soon(session)
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""

@@ -97,7 +97,8 @@ def note(tx: Transaction, session: str, kind: str, line: Mapping[str, Any]) -> i
     """A line of decisions.jsonl or metrics.jsonl; it is given the next `seq` of its kind, which this gives."""
     counted = _COUNTED[kind]
     row = tx.one(
-        f"UPDATE context SET {counted} = {counted} + 1, dirty = dirty + 1 WHERE session = ? RETURNING {counted} AS seq", session
+        f"UPDATE context SET {counted} = {counted} + 1, dirty = dirty + 1 WHERE session = ? RETURNING {counted} AS seq",
+        session,
     )
     assert row is not None
     text = json.dumps({"seq": row["seq"], **{key: value for key, value in line.items() if key != "seq"}},

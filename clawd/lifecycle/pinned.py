@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from clawd.lifecycle.constraints import binds
 from clawd.model import Block
@@ -48,6 +48,12 @@ _FENCED = re.compile(r"^ {0,3}(`{3,8}|~{3,8})[^\n]*\n.*?(?:^ {0,3}\1[ \t]*$|\Z)"
 _WRAPPED = 60  # characters: a shorter line was ended by whoever wrote it
 _FAILED = re.compile(r"\[[^\[\]]*(?:exit code [1-9]\d*|by signal \d+|was refused|out of memory)[^\[\]]*\]\s*$")
 _HARMLESS = ("[no result: the turn ended first]", "[forgotten]", "[token]")
+
+
+class Columns(Protocol):
+    """A row of the ledger, or what has the same columns."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class Pinned:
                 for cls in CLASSES}  # fmt: skip
 
 
-def of_rows(rows: Iterable[Mapping[str, Any]]) -> Pinned:
+def of_rows(rows: Iterable[Columns]) -> Pinned:
     """What the ledger's rows say."""
     return Pinned(
         [

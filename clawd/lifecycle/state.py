@@ -8,14 +8,14 @@ new ledger could not know otherwise (`taint`, `by_hand`, `require_confirm`, `goi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawd.errors import ClawdError, Refused
 from clawd.lifecycle.deciding import Thresholds
-from clawd.lifecycle.pinned import CLASSES, ONE, Class, Item, Pinned
+from clawd.lifecycle.pinned import CLASSES, ONE, Class, Columns, Item, Pinned
 from clawd.trust import TRUST, Origin
 
 SCHEMA = 1
@@ -57,11 +57,11 @@ class Held(Part):
                 Pin(id=item.id, text=item.text, source_turn=item.turn, ts=item.at, origin=item.origin,
                     trust=item.trust, inherited=item.inherited)
             )  # fmt: skip
-        last = {each: by_class[each][-1] for each in ONE if by_class[each]}
+        last: dict[str, Pin] = {each: by_class[each][-1] for each in ONE if by_class[each]}
         return cls(
             goal=pinned.goal,
             next_safe_action=pinned.next_safe_action,
-            sources=dict(last),
+            sources=last,
             **{each: by_class[each] for each in CLASSES if each not in ONE},
         )
 
@@ -72,8 +72,7 @@ class Held(Part):
             text = getattr(self, cls)
             pins = [self.sources.get(cls) or Pin(text=text)] if cls in ONE and text else [] if cls in ONE else text
             found += [
-                Item(cls, pin.text, pin.origin, pin.trust, pin.source_turn, pin.ts, None, pin.inherited)
-                for pin in pins
+                Item(cls, pin.text, pin.origin, pin.trust, pin.source_turn, pin.ts, None, pin.inherited) for pin in pins
             ]
         return found
 
@@ -127,7 +126,7 @@ class State(Part):
 
 
 def state_of(
-    row: Mapping[str, Any],
+    row: Columns,
     pinned: Pinned,
     limits: Thresholds,
     *,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from clawd.clock import moment_of
 from clawd.config.models import THINKING
 from clawd.lifecycle import estimate
 from clawd.lifecycle.journal import Costs, Used
+from clawd.lifecycle.pinned import Columns
 from clawd.model import Block
 
 Price = Callable[[str, int, int, int], int | None]
@@ -31,11 +31,11 @@ class Counted:
 
 
 def counted(
-    row: Mapping[str, Any],
-    turn: Mapping[str, Any],
+    row: Columns,
+    turn: Columns,
     blocks: Sequence[Block],
-    last: Mapping[str, Any] | None,
-    calls: Sequence[Mapping[str, Any]],
+    last: Columns | None,
+    calls: Sequence[Columns],
     price: Price,
     fixed: int = 0,
 ) -> Counted:
@@ -72,7 +72,7 @@ def counted(
     )
 
 
-def costs_of(calls: Sequence[Mapping[str, Any]], price: Price) -> Costs:
+def costs_of(calls: Sequence[Columns], price: Price) -> Costs:
     """What calls cost, as the books have it, and which part of it came out."""
     if not calls or any(call["nanos"] is None for call in calls):
         return Costs()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clawd.ledger.db import Transaction
 
 NAME = "note"
-DESCRIPTION = "Pin what must last; see tool_help."
+DESCRIPTION = "Pin facts; see tool_help."
 DECLARED = ()
 HELP = (
     "Pins what this session must not lose when its window is compacted or handed over to a fresh session: short"
