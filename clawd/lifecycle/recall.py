@@ -142,10 +142,9 @@ class _Said:
         sentences = _sentences(item)
         if not any(each.words or each.exact for each in sentences):
             sentences = _sentences(item, stops=True)
+        sentences = [each for each in sentences if each.words or each.exact]
         hit = total = 0
         for sentence in sentences:
-            if not (sentence.words or sentence.exact):
-                continue
             best = self._best(sentence)
             if best is None and (sentence.exact or sentence.nots):
                 return False

@@ -79,6 +79,8 @@ def test_what_is_said_otherwise_is_recalled(item: str, summary: str) -> None:
         ("不要在周五部署", "要在周五部署"),
         ("use port 8080", "use port 80\u200b81"),
         ("must not deploy on Friday", ""),
+        ("No!", "yes"),
+        ("do it", "done"),
         ("Never use sudo. Ask before you delete files.", "Never use sudo."),
     ],
 )
