@@ -28,6 +28,7 @@ from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
+from clawd.commands.running import RunOperations
 from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
@@ -47,7 +48,7 @@ from clawd.host.sockets import Sockets
 from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
-from clawd.ledger import questions
+from clawd.ledger import questions, scripts
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
@@ -164,6 +165,7 @@ class Rooms:
             skills=self.skills.of,
             recall=self.memories.recall,
             given=self.memories.shown,
+            script=lambda session: ledger.do(lambda tx: scripts.of(tx, session)),
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
@@ -443,6 +445,16 @@ class Rooms:
                 home, ledger, self.operations, self.injector, self.memories, self.config.external
             ).table(),
             **self.arrivals.table(),
+            **RunOperations(
+                home,
+                ledger,
+                clock,
+                signals,
+                lambda: self.config.current,
+                self._settings,
+                self.operations,
+                self.lifecycle.soon,
+            ).table(),
             "channels.list": self.channels.list,
             **asked,
         }

@@ -98,3 +98,11 @@ CREATE TABLE journal (
     line TEXT NOT NULL                         -- JSON, with `seq`
 ) STRICT;
 CREATE INDEX journal_session ON journal (session, id);
+
+-- What the engine `scripted` plays in a session of `clawd context run`: read from the owner's file when it begins, and
+-- let go when it ends. No agent and no chat can choose it.
+CREATE TABLE play (
+    session TEXT PRIMARY KEY REFERENCES session (id),
+    sha256 TEXT NOT NULL,                      -- of the file's bytes
+    script TEXT NOT NULL                       -- JSON
+) STRICT;
