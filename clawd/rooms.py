@@ -48,9 +48,11 @@ from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
 from clawd.ledger import questions
+from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.lifecycle.deciding import Thresholds
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -162,12 +164,15 @@ class Rooms:
             skills=self.skills.of,
             recall=self.memories.recall,
             given=self.memories.shown,
+            hard=lambda group, standing: self._thresholds_of(group, standing).hard,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
-        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), HandingOver(), Projector(home, ledger, clock))
+        compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
+        self.lifecycle = Lifecycle(ledger, clock, tasks, compactor, HandingOver(), Projector(home, ledger, clock))
+        compactor.soon = self.lifecycle.soon
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
@@ -445,6 +450,10 @@ class Rooms:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
+        """At how many tokens a session of the group is compacted, and handed over. Raises ConfigError."""
+        return Thresholds("chat", standing.soft or 60_000, standing.hard or 100_000)
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""

@@ -22,7 +22,8 @@ from clawd.context.skills import Listed, listed
 from clawd.errors import ConfigError, NotFound
 from clawd.host.tools import declarations
 from clawd.ids import check_session_id
-from clawd.ledger import authored, groups, recalled, turns
+from clawd.ledger import authored, contexts, groups, recalled, turns
+from clawd.ledger.contexts import AS_IT_IS
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
 from clawd.memory.store import GroupMemory
@@ -57,11 +58,12 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             skills=lambda group: known,
             recall=lambda claim: _recalled(home, settings, claim),
         )
-        id, turn, stem, others, forgot = base, 1, None, False, None
+        id, turn, stem, others, forgot, standing = base, 1, None, False, None, AS_IT_IS
         if ledger is not None:
             id, turn = await ledger.do(lambda tx: _next(tx, base))
             stem, others = await ledger.do(lambda tx: turns.known(tx, group, id))
             forgot = await ledger.do(lambda tx: recalled.forgot(tx, group))
+            standing = await ledger.do(lambda tx: contexts.standing(tx, id))
         stem = stem or (held[1] if held is not None else None)
         row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None, "channel": "terminal"}
         said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
@@ -70,7 +72,7 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             {"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said], "joined": 0}
         ]
         known = await _skills(home, ledger, group)
-        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [], stem=stem, others=others, forgot=forgot)  # type: ignore[arg-type]
+        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [], stem=stem, others=others, forgot=forgot, standing=standing)  # type: ignore[arg-type]
         told = await composer.told(claim, settings)
     finally:
         if ledger is not None:
