@@ -53,6 +53,7 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
 from clawd.lifecycle.deciding import Thresholds
+from clawd.lifecycle.profiles import thresholds
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -91,6 +92,7 @@ from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.usage.prices import window_of
 from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
@@ -171,7 +173,17 @@ class Rooms:
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
         compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
-        self.lifecycle = Lifecycle(ledger, clock, tasks, compactor, HandingOver(), Projector(home, ledger, clock))
+        handing = HandingOver(
+            home,
+            ledger,
+            clock,
+            alone=self.recorder.alone,
+            limits=self.channels.limits_of,
+            deliver=lambda to: self.outbox.wake(to),
+            wake=lambda group: self.dispatcher.wake(group),
+            tell=self.owner.tell_soon,
+        )
+        self.lifecycle = Lifecycle(ledger, clock, tasks, compactor, handing, Projector(home, ledger, clock))
         compactor.soon = self.lifecycle.soon
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
@@ -453,7 +465,9 @@ class Rooms:
 
     def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
         """At how many tokens a session of the group is compacted, and handed over. Raises ConfigError."""
-        return Thresholds("chat", standing.soft or 60_000, standing.hard or 100_000)
+        config, settings = self.config.current, self.config.for_group(group)
+        own = (standing.profile, standing.soft, standing.hard)
+        return thresholds(config, settings, *own, window=window_of(settings.model.model), root=self.home.root)
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""

@@ -16,6 +16,7 @@ from clawd.config.group import Effective
 from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.models import THINKING, models
+from clawd.config.schema import Config
 from clawd.context.compose import Composer
 from clawd.context.memories import Recalled, query
 from clawd.context.skills import Listed, listed
@@ -23,15 +24,17 @@ from clawd.errors import ConfigError, NotFound
 from clawd.host.tools import declarations
 from clawd.ids import check_session_id
 from clawd.ledger import authored, contexts, groups, recalled, turns
-from clawd.ledger.contexts import AS_IT_IS
+from clawd.ledger.contexts import AS_IT_IS, Standing
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
+from clawd.lifecycle.profiles import thresholds
 from clawd.memory.store import GroupMemory
 from clawd.model import Authority
 from clawd.skills.catalogue import Catalogue
 from clawd.skills.shelf import acting, lying
 from clawd.trust import Origin, Role
 from clawd.turns.memory import recalled_of
+from clawd.usage.prices import window_of
 
 
 async def show(home: Home, group: str | None, session: str | None, wake: str) -> dict[str, Any]:
@@ -54,6 +57,7 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             SystemClock(),
             lambda group: settings,
             config=lambda: config,
+            hard=lambda group, own: _hard(home, config, settings, own),
             host_tools=lambda channel: declarations(ChannelLimits()),
             skills=lambda group: known,
             recall=lambda claim: _recalled(home, settings, claim),
@@ -72,7 +76,14 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             {"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said], "joined": 0}
         ]
         known = await _skills(home, ledger, group)
-        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [], stem=stem, others=others, forgot=forgot, standing=standing)  # type: ignore[arg-type]
+        claim: Any = Claim(
+            row,  # type: ignore[arg-type]
+            *(0, Role.OWNER, 1.0, wakes, []),
+            stem=stem,
+            others=others,
+            forgot=forgot,
+            standing=standing,
+        )
         told = await composer.told(claim, settings)
     finally:
         if ledger is not None:
@@ -96,6 +107,11 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
         "tokens": sum(part.tokens for part in parts),
         "notes": notes,
     }
+
+
+def _hard(home: Home, config: Config, settings: Effective, own: Standing) -> int:
+    named, window = (own.profile, own.soft, own.hard), window_of(settings.model.model)
+    return thresholds(config, settings, *named, window=window, root=home.root).hard
 
 
 async def _recalled(home: Home, settings: Effective, claim: Claim) -> Recalled:
