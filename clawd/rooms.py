@@ -49,9 +49,12 @@ from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
 from clawd.ledger import questions, scripts
+from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.lifecycle.deciding import Thresholds
+from clawd.lifecycle.profiles import thresholds
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -92,6 +95,7 @@ from clawd.upkeep import Upkeep
 from clawd.usage import prices
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.usage.prices import window_of
 from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
@@ -166,11 +170,13 @@ class Rooms:
             recall=self.memories.recall,
             given=self.memories.shown,
             script=lambda session: ledger.do(lambda tx: scripts.of(tx, session)),
+            hard=lambda group, standing: self._thresholds_of(group, standing).hard,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
         handing = HandingOver(
             home,
             ledger,
@@ -186,7 +192,7 @@ class Rooms:
             ledger,
             clock,
             tasks,
-            Compactor(),
+            compactor,
             handing,
             Projector(home, ledger, clock, ruling),
             rules=ruling,
@@ -195,6 +201,7 @@ class Rooms:
             deliver=lambda to: self.outbox.wake(to),
         )
         handing.seeded = self._seeded
+        compactor.soon = self.lifecycle.soon
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
@@ -485,6 +492,12 @@ class Rooms:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
+        """At how many tokens a session of the group is compacted, and handed over. Raises ConfigError."""
+        config, settings = self.config.current, self.config.for_group(group)
+        own = (standing.profile, standing.soft, standing.hard)
+        return thresholds(config, settings, *own, window=window_of(settings.model.model), root=self.home.root)
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""
