@@ -31,6 +31,15 @@ def find(tx: Transaction, session: str) -> Row | None:
     return tx.one("SELECT * FROM context WHERE session = ?", session)
 
 
+def heir(tx: Transaction, session: str) -> str:
+    """The session that goes on where this one was handed over; itself where it was not."""
+    while (
+        row := tx.one("SELECT successor FROM context WHERE session = ? AND successor IS NOT NULL", session)
+    ) is not None:
+        session = row["successor"]
+    return session
+
+
 def update(tx: Transaction, session: str, now: str, **values: Any) -> None:
     """Set columns; its files are to be written again."""
     sets = ", ".join(f"{name} = ?" for name in values)
@@ -83,6 +92,15 @@ def compactions(tx: Transaction, session: str, *states: str) -> list[Row]:
     return tx.all(f"SELECT * FROM compaction WHERE session = ?{where} ORDER BY id", session, *states)
 
 
+def drop_compactions(tx: Transaction, session: str, why: str, now: str) -> None:
+    """What is open of them comes to nothing."""
+    tx.execute(
+        "UPDATE compaction SET state = 'failed', error = ?, ended = ?"
+        " WHERE session = ? AND state IN ('begun', 'asked', 'ready')",
+        *(why, now, session),
+    )
+
+
 def gated(tx: Transaction, group: str, gate: str) -> Sequence[Row]:
     """Sessions of a group of which no turn is handed out."""
     return tx.all("SELECT * FROM context WHERE grp = ? AND gate = ?", group, gate)
@@ -92,6 +110,7 @@ def unfinished(tx: Transaction) -> list[str]:
     """Sessions of which something is to be done: files to write, compactions that are open, a successor to begin."""
     rows = tx.all(
         "SELECT session FROM context WHERE dirty = 1 OR seed IS NOT NULL"
+        " OR (manifest IS NOT NULL AND manifest_file IS NULL)"
         " UNION SELECT session FROM compaction WHERE state IN ('begun', 'asked', 'ready')"
         " UNION SELECT session FROM journal"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from clawd.errors import LeaseLost, NotFound, UsageError
 from clawd.ids import is_job
-from clawd.ledger import groups, recalled
+from clawd.ledger import contexts, groups, recalled
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority, Lease
 from clawd.trust import Role, at_least, lowest
@@ -58,14 +58,15 @@ def get(tx: Transaction, turn: int) -> Row:
 
 
 def queue(tx: Transaction, place: Row | Mapping[str, Any], authority: Role, taint: float, now: str, **more: Any) -> int:
-    """A new turn at the end of its session's queue. `place` says whose it is and where its answer goes."""
-    session = tx.one(
-        "UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", place["session"]
-    )
+    """A new turn at the end of its session's queue, or of the one that this was handed over to. `place` says whose it is
+    and where its answer goes."""
+    id = contexts.heir(tx, place["session"])
+    session = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", id)
     assert session is not None
     return tx.insert(
         "turn",
-        **{name: place[name] for name in ("grp", "session", "channel", "account", "chat", "thread")},
+        **{name: place[name] for name in ("grp", "channel", "account", "chat", "thread")},
+        session=id,
         ordinal=session["ordinal"],
         state="queued",
         authority=authority,
@@ -91,9 +92,10 @@ def next_claimable(tx: Transaction, group: str) -> Row | None:
 
 
 def waiting_groups(tx: Transaction) -> list[str]:
-    """Groups with a queued turn, the longest-waiting first."""
+    """Groups with a queued turn of a session that is not shut, the longest-waiting first."""
     rows = tx.all(
-        "SELECT grp, MIN(id) AS first FROM turn WHERE state = 'queued' AND recorded_at IS NULL"
+        "SELECT grp, MIN(id) AS first FROM turn t WHERE state = 'queued' AND recorded_at IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM context c WHERE c.session = t.session AND c.gate IS NOT NULL)"
         " GROUP BY grp ORDER BY first"
     )
     return [row["grp"] for row in rows]

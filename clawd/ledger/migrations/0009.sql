@@ -24,7 +24,9 @@ CREATE TABLE context (
     failures INTEGER NOT NULL DEFAULT 0,       -- summaries in a row that came to nothing
     verify_failed INTEGER NOT NULL DEFAULT 0,  -- a summary left something out: it is to be handed over
     wanted TEXT,                               -- compact or handoff, asked for by hand
-    confirm INTEGER,                           -- the approval that it waits for
+    confirm INTEGER,                           -- the number of the approval that it waits for
+    declined TEXT,                             -- JSON {action, trigger, window, by}: what was said no to, and when
+    refused TEXT,                              -- JSON {window, why, told}: it could not be handed over, and why
     confirmed_by TEXT,
     parent TEXT REFERENCES session (id),
     successor TEXT REFERENCES session (id),
