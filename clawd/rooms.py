@@ -167,7 +167,17 @@ class Rooms:
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
-        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), HandingOver(), Projector(home, ledger, clock))
+        handing = HandingOver(
+            home,
+            ledger,
+            clock,
+            alone=self.recorder.alone,
+            limits=self.channels.limits_of,
+            deliver=lambda to: self.outbox.wake(to),
+            wake=lambda group: self.dispatcher.wake(group),
+            tell=self.owner.tell_soon,
+        )
+        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), handing, Projector(home, ledger, clock))
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)

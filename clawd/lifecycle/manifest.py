@@ -290,7 +290,7 @@ def _of_first(said: dict[str, Any]) -> dict[str, Any]:
     if type(tokens) is int:
         tokens = {"window": tokens, "cumulative": tokens, "soft": 0, "hard": 0, "estimated": True}
     usual: dict[str, Any] = {"compaction": {"count": 0, "last_recall": None}}
-    fixed = {
+    fixed: dict[str, Any] = {
         "token_snapshot": tokens,
         "agent_id": None,
         "memory_namespace": None,
@@ -302,7 +302,7 @@ def _of_first(said: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _parts_of(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    parts: dict[str, type[BaseModel] | None] = {name: None for name in model.model_fields}
+    parts: dict[str, type[BaseModel] | None] = dict.fromkeys(model.model_fields)
     if model is HandoffManifest:
         parts |= {"token_snapshot": Snapshot, "compaction": Compacted, "artifacts": Artifact, "sources": Source}
     return parts
