@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clawd.clock import Clock, rfc3339
 from clawd.commands.standing import missing, segment
-from clawd.config.group import Effective
 from clawd.errors import ClawdError, UsageError
 from clawd.ids import check_session_id, is_job
 from clawd.ledger import contexts
@@ -28,7 +27,7 @@ BY_COMMAND = "the owner, at the command line"
 
 
 class ContextOperations:
-    """`settings` gives what holds for a group now. With `alone` there is no daemon: what is open is done here."""
+    """With `alone` there is no daemon: what is open is done here."""
 
     def __init__(
         self,
@@ -36,12 +35,11 @@ class ContextOperations:
         clock: Clock,
         lifecycle: Lifecycle,
         operations: Operations,
-        settings: Callable[[str], Effective],
         *,
         alone: bool = False,
     ) -> None:
         self._ledger, self._clock, self._lifecycle = ledger, clock, lifecycle
-        self._operations, self._settings, self._alone = operations, settings, alone
+        self._operations, self._alone = operations, alone
 
     def table(self) -> dict[str, Callable[[Params], Awaitable[Params]]]:
         return {name: partial(operation, self) for name, operation in _OPERATIONS.items()}
@@ -50,8 +48,8 @@ class ContextOperations:
         return rfc3339(self._clock.now())
 
     async def compact(self, params: Params) -> Params:
-        """{session, group?, yes?} → {session, action, trigger, state, compaction|null, successor|null}. The action may
-        be a handoff where the window is full. `state`: begun; later, when a turn is at work; asked, when the chat is;
+        """{session, group?, yes?} → {session, action, trigger, state, compaction|null, successor|null}. The action is
+        a handoff where the window is full. `state`: begun; later, when a turn is at work; asked, when the chat is;
         unconfirmed, when nothing was done because `action` wants a yes first."""
         return await self._wanted(params, "compact")
 
@@ -72,30 +70,22 @@ class ContextOperations:
     def carry_out(self, tx: Transaction, session: str, wish: Wish, by: str | None, *, strict: bool = False) -> Params:
         """Compact a session or hand it over, or have that done when its turn ends. Where a yes is wanted first and `by`
         nobody gave it, the chat is asked; with `strict` Unconfirmed is raised instead. Raises ClawdError for a session
-        that ended."""
+        that ended, or that cannot be handed over."""
         row = open_row(tx, session, self._now())
-        if (decision := self._lifecycle.decide(tx, session, wanted=wish)).action == "continue":
-            raise ClawdError(f"nothing of session {session} can be compacted now: {decision.reason}")
-        if strict and by is None and decision.action in self._asks(row):
+        if row["gate"] == "paused":
+            raise ClawdError(f"session {session} is paused", hint=f"clawd session resume {session}")
+        decision = self._lifecycle.decide(tx, session, wanted=wish)
+        if strict and by is None and decision.action in self._lifecycle.rules(row).confirm:
             raise Unconfirmed(decision)
-        if at_work(tx, session):
-            contexts.update(tx, session, self._now(), wanted=wish, confirmed_by=by)
-            return _answer(session, decision, "later")
-        self._lifecycle.carry_out(tx, session, decision, confirmed_by=by)
-        row = contexts.of(tx, session, self._now())
-        compactions = contexts.compactions(tx, session, "begun", "asked", "ready")
-        asked = row["status"] == "awaiting_confirm"
-        compaction = compactions[-1]["id"] if compactions and decision.action == "compact" and not asked else None
-        return _answer(session, decision, "asked" if asked else "begun") | {
-            "compaction": compaction,
-            "successor": row["successor"],
-        }
-
-    def _asks(self, row: Row) -> list[str]:
-        """What wants a yes first."""
-        if row["require_confirm"] is not None:
-            return list(json.loads(row["require_confirm"]))
-        return list(self._settings(row["grp"]).group.require_confirm)
+        done = self._lifecycle.carry_out(tx, session, decision, confirmed_by=by)
+        row, compaction = contexts.of(tx, session, self._now()), None
+        if decision.action == "compact" and done in ("begun", "none"):
+            opened = contexts.compactions(tx, session, "begun", "asked", "ready")
+            compaction = opened[-1]["id"] if opened else None
+        if done == "none" and compaction is None and row["status"] not in contexts.ENDED:
+            raise ClawdError(f"session {session} is as it was: {_why_not(row)}", hint="clawd context status")
+        state = "begun" if done == "none" else done
+        return _answer(session, decision, state) | {"compaction": compaction, "successor": row["successor"]}
 
     async def signal(self, params: Params) -> Params:
         """{session, group?, phase_done: true} → {session, status}: the next decision is to hand over. Raises ClawdError
@@ -161,10 +151,12 @@ def open_row(tx: Transaction, session: str, now: str) -> Row:
     return row
 
 
-def at_work(tx: Transaction, session: str) -> bool:
-    """Whether a turn of the session is handed out, or ended and is not in its file yet."""
-    working = "SELECT 1 FROM turn WHERE session = ? AND recorded_at IS NULL AND state IN ('claimed', 'answered', {})"
-    return tx.one(working.format("'stopped', 'failed'"), session) is not None
+def _why_not(row: Row) -> str:
+    """Why nothing was begun."""
+    if row["status"] == "awaiting_confirm":
+        return f"it waits for approval {row['confirm']}"
+    refused = json.loads(row["refused"]) if row["refused"] else {}
+    return str(refused.get("why") or "that was said no to, and its window has not grown since")
 
 
 def _answer(session: str, decision: Decision, state: str) -> Params:
