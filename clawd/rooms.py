@@ -48,9 +48,12 @@ from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
 from clawd.ledger import questions
+from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.lifecycle.deciding import Thresholds
+from clawd.lifecycle.profiles import thresholds
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -89,6 +92,7 @@ from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.usage.prices import window_of
 from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
@@ -162,11 +166,13 @@ class Rooms:
             skills=self.skills.of,
             recall=self.memories.recall,
             given=self.memories.shown,
+            hard=lambda group, standing: self._thresholds_of(group, standing).hard,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
         handing = HandingOver(
             home,
             ledger,
@@ -177,7 +183,8 @@ class Rooms:
             wake=lambda group: self.dispatcher.wake(group),
             tell=self.owner.tell_soon,
         )
-        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), handing, Projector(home, ledger, clock))
+        self.lifecycle = Lifecycle(ledger, clock, tasks, compactor, handing, Projector(home, ledger, clock))
+        compactor.soon = self.lifecycle.soon
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
@@ -455,6 +462,12 @@ class Rooms:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
+        """At how many tokens a session of the group is compacted, and handed over. Raises ConfigError."""
+        config, settings = self.config.current, self.config.for_group(group)
+        own = (standing.profile, standing.soft, standing.hard)
+        return thresholds(config, settings, *own, window=window_of(settings.model.model), root=self.home.root)
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""
