@@ -47,9 +47,7 @@ class Owner:
         person = self._roster.read().by_account(sender)
         return person.name if person is not None and person.role == Role.OWNER.value else None
 
-    def where(
-        self, tx: Transaction, but_not: str | None = None, here: Address | None = None
-    ) -> tuple[str, Address]:
+    def where(self, tx: Transaction, but_not: str | None = None, here: Address | None = None) -> tuple[str, Address]:
         direct = chats.direct(tx)
         if here is not None:  # it comes first
             if here.channel == "terminal":

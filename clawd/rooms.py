@@ -16,6 +16,7 @@ from clawd import stores
 from clawd.adapters import Adapters
 from clawd.approvals.approvals import Approvals
 from clawd.approvals.budget import raise_of
+from clawd.approvals.context import Confirming, Context
 from clawd.approvals.kinds import kinds
 from clawd.approvals.wall import Wall
 from clawd.arrivals.rooms import Rooms as Arrivals
@@ -51,6 +52,7 @@ from clawd.ledger import questions
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.lifecycle.store import manifest_store
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -167,9 +169,20 @@ class Rooms:
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
-        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), HandingOver(), Projector(home, ledger, clock))
+        self.handing = HandingOver(
+            home,
+            ledger,
+            clock,
+            alone=self.recorder.alone,
+            limits=self.channels.limits_of,
+            deliver=self.outbox.wake,
+            wake=lambda group: self.dispatcher.wake(group),
+            tell=lambda sentence: self.owner.tell_soon(sentence),
+        )
+        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), self.handing, Projector(home, ledger, clock))
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
+        self.handing.seeded = self.injector.write
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
         self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact
         self.dispatcher = Dispatcher(
@@ -195,7 +208,7 @@ class Rooms:
             trouble,
         )
         ledger_store, memory_store = LedgerStore(home.ledger_file, home.blobs), MemoryStore(home, clock)
-        for store in (session_store(home), memory_store, group_folder_store(home), ledger_store):
+        for store in (session_store(home), manifest_store(home), memory_store, group_folder_store(home), ledger_store):
             stores.register(store)
         self.dispatcher.reconciler.runs = Runs(
             home,
@@ -248,6 +261,12 @@ class Rooms:
                 raised=self.dispatcher.spending.look,
                 scheduled=lambda group: self.clockwork.look(group),
                 watched=lambda group: self.files.renew(group),
+                context=Context(
+                    lambda tx, session, decision, by: self.lifecycle.carry_out(tx, session, decision, by),
+                    soon=self.lifecycle.soon,
+                    wake=self.dispatcher.wake,
+                    limits=self.channels.limits_of,
+                ),
             ),
             self.owner,
             limits=self.channels.limits_of,
@@ -255,6 +274,7 @@ class Rooms:
             wake=self.dispatcher.wake,
             blobs=home.blobs,
         )
+        self.lifecycle.confirming = Confirming(self.approvals, self.channels.limits_of)
         self.dispatcher.spending.ask = self._ask_for_more
         self.sockets = Sockets(
             self.counter,
@@ -287,6 +307,7 @@ class Rooms:
             output=self.executor.output,
         )
         self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
+        self.operations.settled = self.lifecycle.soon
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
         )

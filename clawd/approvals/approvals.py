@@ -65,9 +65,7 @@ def _room(limits: ChannelLimits) -> int:
 class Owners(Protocol):
     """Who decides, as people.toml has it now, and where they are asked. All may be called in the ledger's thread."""
 
-    def where(
-        self, tx: Transaction, but_not: str | None = None, here: Address | None = None
-    ) -> tuple[str, Address]:
+    def where(self, tx: Transaction, but_not: str | None = None, here: Address | None = None) -> tuple[str, Address]:
         """An owner's name, and their direct chat `here`, else their newest on a channel that is live and is not
         `but_not`; else the terminal."""
         ...

@@ -63,11 +63,10 @@ class Context(Kind):
         *,
         soon: Callable[[str], None] = lambda session: None,
         wake: Callable[[str], None] = lambda group: None,
-        deliver: Callable[[Address], None] = lambda at: None,
         limits: Callable[[str], ChannelLimits] = lambda channel: NOTICE,
     ) -> None:
         self._carry_out, self._soon, self._wake = carry_out, soon, wake
-        self._deliver, self._limits = deliver, limits
+        self._limits = limits
 
     def subject(self, effect: Step) -> str:
         return f"{effect.session} {effect.number} {effect.action} {effect.trigger}"
@@ -160,7 +159,9 @@ class Confirming:
         if row["confirm"] is not None:
             open_ = approvals.numbered(tx, row["confirm"])
             before = json.loads(open_["effect"])
-            if open_["state"] in approvals.LIVE and (before["trigger"] == decision.trigger or before["trigger"] == HARD):
+            if open_["state"] in approvals.LIVE and (
+                before["trigger"] == decision.trigger or before["trigger"] == HARD
+            ):
                 return Asked(open_["number"], False, open_["state"])
             contexts.update(tx, session, now, confirm=None)
             if open_["state"] == "open":

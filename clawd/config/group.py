@@ -152,7 +152,7 @@ class Effective:
 _LATER = ("profiles", "distil")
 _GROUP_LATER = (
     *("learn", "profile"),
-    *("default_session_tag", "require_confirm", "agent_id", "memory_namespace", "shared"),
+    *("default_session_tag", "agent_id", "memory_namespace", "shared"),
 )
 
 

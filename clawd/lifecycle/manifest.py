@@ -2,8 +2,7 @@
 
 Version 1.1, published as `handoff_manifest.schema.json` beside this module and described in docs/handoff-manifest.md.
 Its lists are plain texts. `sources` says where they are from: an entry names a class and a place in it; what no entry
-names is the agent's own, worth as much as the manifest. `trust` of the whole is the lowest of all that went into it, and
-nothing in it is ever trusted more by whoever reads it.
+names is the agent's own, worth as much as the manifest. `trust` of the whole is the lowest of all that went into it.
 
 It is validated before anything of it is kept: `made` and `text_of` raise, and a manifest that they gave is whole.
 """
@@ -290,7 +289,7 @@ def _of_first(said: dict[str, Any]) -> dict[str, Any]:
     if type(tokens) is int:
         tokens = {"window": tokens, "cumulative": tokens, "soft": 0, "hard": 0, "estimated": True}
     usual: dict[str, Any] = {"compaction": {"count": 0, "last_recall": None}}
-    fixed = {
+    fixed: dict[str, Any] = {
         "token_snapshot": tokens,
         "agent_id": None,
         "memory_namespace": None,
@@ -302,7 +301,7 @@ def _of_first(said: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _parts_of(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    parts: dict[str, type[BaseModel] | None] = {name: None for name in model.model_fields}
+    parts: dict[str, type[BaseModel] | None] = dict.fromkeys(model.model_fields)
     if model is HandoffManifest:
         parts |= {"token_snapshot": Snapshot, "compaction": Compacted, "artifacts": Artifact, "sources": Source}
     return parts

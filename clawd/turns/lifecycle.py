@@ -12,10 +12,12 @@ from collections.abc import Sequence
 
 import anyio
 
+from clawd.approvals.context import Confirming
 from clawd.clock import Clock, rfc3339
 from clawd.ids import is_job
 from clawd.ledger import contexts
 from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.lifecycle.deciding import Decision, Thresholds
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
@@ -41,6 +43,7 @@ class Lifecycle:
         self._ledger, self._clock, self._tasks = ledger, clock, tasks
         self._compactor, self._handing, self._projector = compactor, handing, projector
         self._one = KeyedLocks()
+        self.confirming: Confirming | None = None
 
     def settle(self, tx: Transaction, turn: Row, blocks: Sequence[Block]) -> None:
         """A turn of a session ended, and `blocks` of it are in the file: what is to be held on to is pinned, its tokens
@@ -50,6 +53,14 @@ class Lifecycle:
             return
         row = contexts.of(tx, turn["session"], rfc3339(self._clock.now()))
         contexts.update(tx, row["session"], rfc3339(self._clock.now()), step_index=row["step_index"] + 1)
+
+    def carry_out(self, tx: Transaction, session: str, decision: Decision, confirmed_by: str | None = None) -> None:
+        """Do what was decided about a session."""
+        now = rfc3339(self._clock.now())
+        row = contexts.of(tx, session, now)
+        if decision.action == "handoff":
+            at = Thresholds(row["profile"] or "chat", row["soft"] or 60_000, row["hard"] or 100_000)
+            self._handing.begin(tx, row, decision, at, now, confirmed_by)
 
     def soon(self, session: str) -> None:
         """Something of the session may be open."""

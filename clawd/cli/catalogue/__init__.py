@@ -15,7 +15,7 @@ __all__ = ["COMMANDS", "Command"]
 _LATER = {
     "context": "decide run compact handoff status expand signal export calibrate",
     "skills": "history revert",
-    "session": "seal resume",
+    "session": "seal",
     "experiment": "memory",
     "backup": "create verify restore",
     "erase": "",
