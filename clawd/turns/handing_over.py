@@ -338,7 +338,7 @@ def _taint(tx: Transaction, row: Row, items: list[Item]) -> float:
     """How far a turn that reads the successor's beginning may be trusted: as far as one that read the session. The
     agent's own words over clean input, and what its tools gave inside, taint no turn there, nor here."""
     below = (item.trust for item in items if item.trust < TRUST[Origin.TOOL])
-    return min([float(row["taint"]), _session_taint(tx, row["session"]), *below])
+    return min(float(row["taint"]), _session_taint(tx, row["session"]), *below)
 
 
 def _names_next(tx: Transaction, session: str, turn: int) -> bool:
