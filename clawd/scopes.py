@@ -20,6 +20,7 @@ from clawd.errors import Refused, UsageError
 LONGEST = 120  # characters of a namespace
 SHARED = "shared/"
 _SEGMENT = re.compile(r"[a-z0-9._-]+")
+_AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
 _SCOPE = re.compile(r"(group|shared):(.+)")
 
 
@@ -40,6 +41,16 @@ def namespace(said: object) -> str:
             hint="write it like team/garden, or shared/garden for one that several groups list",
         )
     return str(said)
+
+
+def agent(said: object) -> str:
+    """Who an agent is: the same text. Raises UsageError, with what may be written."""
+    if not isinstance(said, str) or not _AGENT.fullmatch(said):
+        raise UsageError(
+            f"{str(said)[:64]!a} is no agent_id: it has letters, digits and . _ : @ -, and at most 64 characters",
+            hint="write it like agent-1",
+        )
+    return said
 
 
 def is_shared(name: str) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from clawd import scopes
-from clawd.config.schema import Budget, Config, LimitsTable, MemoryTable, ModelTable, SandboxTable
+from clawd.config.schema import Budget, Config, ContextTable, LimitsTable, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
 from clawd.config.values import Binding, Mode, Positive, RoleName, Table, Zone, written
 from clawd.errors import UsageError
@@ -82,29 +83,31 @@ class Heartbeat(Table):
     """The checklist, in the group's folder; an empty one makes no call."""
 
 
-def _space(name: str) -> str:
-    try:
-        return scopes.namespace(name)
-    except UsageError as error:
-        raise ValueError(f"{error.message}; {error.hint}") from None
+def _said(check: Callable[[object], str]) -> AfterValidator:
+    """The same text, if it may be one; the sentence says what to write."""
+
+    def same(value: str) -> str:
+        try:
+            return check(value)
+        except UsageError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from None
+
+    return AfterValidator(same)
 
 
 def _listed(names: list[str]) -> list[str]:
-    if wrong := [each for each in names if not scopes.is_shared(_space(each))]:
+    if wrong := [each for each in names if not scopes.is_shared(each)]:
         raise ValueError(f"{wrong[0]} stays in its group: what several groups list is called like shared/{wrong[0]}")
     return list(dict.fromkeys(names))
 
 
-AgentId = Annotated[
-    str,
-    written(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}", 'an agent_id is of letters, digits and . _ : @ -, like "agent-1"'),
-]
-Namespace = Annotated[str, AfterValidator(_space)]
+AgentId = Annotated[str, _said(scopes.agent)]
+Namespace = Annotated[str, _said(scopes.namespace)]
 
 
 class GroupConfig(Table):
-    """`group.toml`. Its `[sandbox] [model] [limits] [memory] [budget]` say what differs from `config.toml` for this
-    group."""
+    """`group.toml`. Its `[sandbox] [model] [limits] [memory] [budget] [context]` say what differs from `config.toml`
+    for this group."""
 
     bindings: list[Binding] = []
     """Chats that belong to the group; the first names its session."""
@@ -147,13 +150,14 @@ class GroupConfig(Table):
     """Who this group's agent is: in its sessions, their manifests, and where its memories come from."""
     memory_namespace: Namespace | None = None
     """Where this group's agents keep what they remember, like `team/a`: seen by those alone that have it, too."""
-    shared: Annotated[list[str], AfterValidator(_listed)] = []
+    shared: Annotated[list[Namespace], AfterValidator(_listed)] = []
     """Namespaces like `shared/garden`, whose memories the groups that list them have in common."""
     sandbox: SandboxTable = SandboxTable()
     model: ModelTable = ModelTable()
     limits: LimitsTable = LimitsTable()
     memory: MemoryTable = MemoryTable()
     budget: Budget = Budget()
+    context: ContextTable = ContextTable()
 
     @model_validator(mode="after")
     def _lists_its_own(self) -> Self:
@@ -175,14 +179,12 @@ class Effective:
     limits: LimitsTable
     memory: MemoryTable
     budget: Budget
+    context: ContextTable
     group: GroupConfig
 
 
-_LATER = ("profiles", "distil")
-_GROUP_LATER = (
-    *("learn", "profile"),
-    *("default_session_tag", "require_confirm"),
-)
+_LATER = ("distil",)
+_GROUP_LATER = ("learn", "default_session_tag")
 
 
 def not_built(config: Config | GroupConfig) -> list[str]:

@@ -53,15 +53,6 @@ class Spaces:
         named = namespace if namespace is not None else config.memory_namespace or ""
         return Space(Scopes(group, self._lists(group), named), agent_id or config.agent_id or "")
 
-    def named(self, group: str) -> tuple[str | None, str | None]:
-        """The agent_id and the namespace that a session of the group begins with; none of a group that is not
-        understood."""
-        try:
-            config = self._config(group)
-        except ClawdError:
-            return None, None
-        return config.agent_id, config.memory_namespace
-
     def beside(self, scopes: Scopes) -> list[tuple[str, frozenset[str]]]:
         """The other groups that list what this one lists, each with what of its memory may be read. Reads the groups'
         files: for a thread."""

@@ -152,4 +152,3 @@ def test_what_a_session_began_with_goes_before_what_the_file_says(ground: Ground
         read(None, "../b")
     voice = read("agent-2", "team/b").bound(Voice(source="terminal:main#7"))
     assert (voice.source, voice.namespace, voice.spaces) == ("terminal:main#7 (agent-2)", "team/b", {"", "team/b"})
-    assert ground.spaces.named("main") == ("agent-1", "private/a") and ground.spaces.named("unread") == (None, None)
