@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 from clawd.commands import context
@@ -87,3 +88,35 @@ def test_two_groups_and_what_they_share(home: Home) -> None:
     assert "green" in does(home, "a", 4, call("memory_search", query="garden gate"))[0]
     home.ask("memory.delete", group="b", id=kept)
     assert "green" not in does(home, "a", 5, call("memory_search", query="garden gate"))[0]
+
+
+def test_two_agents_of_one_group_and_their_manifests(home: Home) -> None:
+    """Namespaces team/shared and private/a: an agent that has the former has all that is kept there, and nobody has
+    the latter but its own."""
+    home.start()
+
+    def run(session: str, agent: str, space: str, *calls: dict[str, Any], code: int = 0) -> str:
+        file = home.root / f"{session}.json"
+        steps = [*calls, {"text": "done", "usage": {"input": 30_000, "output": 10, "cached": 0}}]
+        file.write_text(json.dumps({"steps": steps}))
+        done = home.cli(
+            "context", "run", "--goal", "the gate", "--script", str(file), "--session-id", session, "--agent-id", agent,
+            "--memory-namespace", space, "--soft-compact", "5000", "--hard-handoff", "20000", "--json",
+        )  # fmt: skip
+        assert done.returncode == code, done
+        if code:
+            return done.stderr
+        manifest = json.loads(Path(json.loads(done.stdout)["handoff_manifest"]).read_text())
+        assert (manifest["agent_id"], manifest["memory_namespace"]) == (agent, space)
+        return (home.layout.group("main").sessions / f"{session}.md").read_text()
+
+    search = call("memory_search", query="gate")
+    run("one", "agent-1", "team/shared", call("memory_write", content="The gate is green."))
+    own = run("two", "agent-1", "private/a", call("memory_write", content="The gate squeaks."), search)
+    assert "is green" not in own and own.count("squeaks") > 1, "what it wrote, and what it found"
+    team = run("three", "agent-2", "team/shared", search)
+    assert "is green" in team and "squeaks" not in team and "(agent-1)" in team
+    for space, why in (("../team", "is no namespace"), ("shared/x", "does not list shared/x")):
+        assert why in run("four", "agent-2", space, search, code=2 if "../" in space else 4)
+    row = peek(home.layout.ledger_file, lambda tx: contexts.find(tx, "one.2"))
+    assert row is not None and (row["agent_id"], row["memory_namespace"]) == ("agent-1", "team/shared")
