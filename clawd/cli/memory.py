@@ -310,7 +310,7 @@ def _confirm(question: str) -> None:
 def _print_whole(row: dict[str, Any]) -> None:
     _print(f"{row['id']}  {row['kind']}  {row['status']}  {when_shortly(row['event_time'])}  trust {row['trust']:g}")
     _print(f"from {row['source'] or 'a file'}, by {row['origin']}")
-    for name in ("key", "supersedes", "why"):
+    for name in ("key", "namespace", "supersedes", "why"):
         if row.get(name):
             _print(f"{name if name != 'why' else 'it waits'}: {row[name]}")
     if row["tags"]:

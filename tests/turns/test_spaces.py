@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from clawd.clock import SystemClock
+from clawd.commands.memory_chat import _entry
 from clawd.config.group import GroupConfig
 from clawd.config.home import Home
 from clawd.config.schema import MemoryTable
@@ -19,6 +20,7 @@ from clawd.ledger.db import Ledger
 from clawd.memory.protocol import Voice
 from clawd.memory.store import GroupMemory
 from clawd.scopes import Scopes
+from clawd.trust import Origin
 from clawd.turns.memory import Memories
 from clawd.turns.spaces import MOST_BESIDE, Space, Spaces
 from tests.turns.test_recall import claim
@@ -152,3 +154,11 @@ def test_what_a_session_began_with_goes_before_what_the_file_says(ground: Ground
         read(None, "../b")
     voice = read("agent-2", "team/b").bound(Voice(source="terminal:main#7"))
     assert (voice.source, voice.namespace, voice.spaces) == ("terminal:main#7 (agent-2)", "team/b", {"", "team/b"})
+
+
+async def test_who_is_asked_for_a_yes_is_told_where_it_would_be(ground: Ground) -> None:
+    voice = Voice(Origin.AGENT, taint=0.2, namespace="shared/x", spaces=frozenset({"", "shared/x"}))
+    await ground.memories.do("main", lambda memory: memory.put("the gate", "episode", {}, voice))
+    [waits] = await ground.memories.do("main", lambda memory: memory.pending())
+    assert "It would be in shared/x, which every group reads that lists it." in _entry("main", waits, "why")
+    await ground.memories.close()
