@@ -22,8 +22,18 @@ def session_store(home: Home) -> FileStore:
                     for id, stem in rebuild(sessions).items():
                         if id.startswith(f"{scope.name}:"):
                             yield from sessions.glob(f"{stem}.*")
+                            yield from _made_of(home.group(group.name), stem)
 
     return FileStore("sessions", home.root, trees)
+
+
+def _made_of(group: GroupHome, stem: str) -> Iterator[Path]:
+    """What was written of a session elsewhere in its group: manifests and exports. No link is followed."""
+    if not group.manifests.is_symlink():
+        yield from (path for path in group.manifests.glob("*.json") if path.stem.partition("_")[2] == stem)
+    exports = group.root / "exports"
+    if not exports.is_symlink() and (exports / stem).is_dir():
+        yield exports / stem
 
 
 def _brought_in(group: GroupHome) -> list[Path]:

@@ -17,7 +17,7 @@ import anyio
 from clawd import faults
 from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import Clock, rfc3339
-from clawd.errors import UnsafePath
+from clawd.errors import Refused, UnsafePath
 from clawd.ids import is_job
 from clawd.ledger import contexts, deliveries
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_S, LONGEST_S = 1.0, 60.0
 FULL = (
-    "What this conversation holds on to whatever its window loses has reached {size} KiB: new constraints and blockers are"
-    " not added any more. `clawd context handoff` or /new begins with less."
+    "What this conversation holds on to, whatever its window loses, has reached {size} KiB: new constraints and"
+    " blockers are not added any more. /new begins with none."
 )
 
 Outcome = Literal["none", "begun", "asked", "later"]
@@ -71,8 +71,8 @@ class Handing(Protocol):
 
 class Confirming(Protocol):
     def ask(self, tx: Transaction, row: Row, decision: Decision, now: str) -> bool:
-        """Ask in the chat whether it may be done. Where that is asked already, or was said no to, nothing happens. Gives
-        whether it was asked now."""
+        """Ask in the chat whether it may be done. Where that is asked already, or was said no to, nothing happens.
+        Gives whether it was asked now."""
         ...
 
 
@@ -300,7 +300,7 @@ class Lifecycle:
             try:
                 await self.act(session)
                 return
-            except UnsafePath as error:  # somebody put it there: it waits for the next turn, or start
+            except (Refused, UnsafePath) as error:  # somebody put it there: they wait for the next turn, or start
                 log.warning("the files of session %s are not written: %s", session, error)
                 return
             except Exception:  # its files wait, and that is said
