@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import anyio
 
 from clawd import faults
+from clawd.approvals.approvals import Asked
 from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.errors import Refused, UnsafePath
@@ -70,9 +71,13 @@ class Handing(Protocol):
 
 
 class Confirming(Protocol):
-    def ask(self, tx: Transaction, row: Row, decision: Decision, now: str) -> bool:
-        """Ask in the chat whether it may be done. Where that is asked already, or was said no to, nothing happens.
-        Gives whether it was asked now."""
+    def ask(self, tx: Transaction, row: Row, decision: Decision, now: str) -> Asked | None:
+        """Ask in the chat whether it may be done; None where that was said no to. What is asked already is not asked
+        again."""
+        ...
+
+    def look_again(self) -> None:
+        """What was asked is durable."""
         ...
 
 
@@ -212,6 +217,12 @@ class Lifecycle:
         )
         return deciding.decide(facts, rules.policies)
 
+    def reconsider(self, tx: Transaction, session: str) -> None:
+        """Something became of a compaction: where it is to be handed over instead, that is done."""
+        decision = self.decide(tx, session)
+        if decision.action == "handoff":
+            self.carry_out(tx, session, decision)
+
     def carry_out(self, tx: Transaction, session: str, decision: Decision, confirmed_by: str | None = None) -> Outcome:
         """Have a decision done: journalled, then begun, or asked about where that is wanted and `confirmed_by` nobody
         yet. While a turn of the session is at work it is kept as a wish, and done when that is settled."""
@@ -242,10 +253,14 @@ class Lifecycle:
             self.journal(tx, session, decision)
             return "none"
         if asks and confirmed_by is None and self.confirming is not None:
-            asked = self.confirming.ask(tx, row, decision, now)
-            self.journal(tx, session, decision, confirm=Confirm() if asked else None)
+            answer = self.confirming.ask(tx, row, decision, now)
             contexts.update(tx, session, now, wanted=None)
-            return "asked" if asked else "none"
+            if answer is not None and answer.fresh:
+                self.journal(tx, session, decision, confirm=Confirm())
+                return "asked"
+            why = f"{decision.action} waits for a yes" if answer else f"{decision.action} was said no to"
+            self.journal(tx, session, Decision("continue", decision.trigger, why, decision.policy))
+            return "none"
         confirm = Confirm(True, confirmed_by) if asks and confirmed_by is not None else None
         self.journal(tx, session, decision, confirm=confirm)
         contexts.update(tx, session, now, wanted=None, confirmed_by=confirmed_by)
@@ -314,6 +329,8 @@ class Lifecycle:
             for to in await self._ledger.do(lambda tx: _unsent(tx, session)):
                 self._deliver(to)
             faults.passing("settled")
+            if self.confirming is not None:
+                self.confirming.look_again()
             await self._handing.act(session)
             await self._compactor.act(session)
             await self._projector.act(session)

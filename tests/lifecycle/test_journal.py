@@ -75,7 +75,8 @@ def test_a_line_says_what_the_format_names() -> None:
 def test_an_unknown_price_is_null_and_a_known_one_exact() -> None:
     unknown = metric_line("turn", at=AT, session="s", step=1, window=2, total=3, used=Used(1000, 500))
     assert [unknown[name] for name in ("input_cost_usd", "output_cost_usd", "total_cost_usd")] == [None] * 3
-    known = metric_line("turn", at=AT, session="s", step=1, window=2, total=3, costs=Costs(3_000_000, 7_500_000, 10_500_000))
+    costs = Costs(3_000_000, 7_500_000, 10_500_000)
+    known = metric_line("turn", at=AT, session="s", step=1, window=2, total=3, costs=costs)
     assert [known[name] for name in ("input_cost_usd", "output_cost_usd", "total_cost_usd")] == [0.003, 0.0075, 0.0105]
     assert list(journal.metric_line("turn", at=AT, session="s", step=1, window=2, total=3)) == [
         *("ts", "session_id", "step_index", "event", "prompt_tokens", "completion_tokens", "cached_tokens"),

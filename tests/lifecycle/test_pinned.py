@@ -1,4 +1,4 @@
-"""What is held on to: from notes, from the owner's words, from tools that failed; what is trusted, and how much of it."""
+"""What is held on to: from notes, the owner's words, tools that failed; how far it is trusted, and how much of it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def test_of_a_paste_both_ends_are_gone_through() -> None:
 def test_whatever_is_said_a_pinned_text_is_one_line_that_shows(said: str) -> None:
     texts = [*sentences(said), *(text for _, text in of_notes({"goal": said, "blockers": [said]}))]
     for text in texts:
-        assert text == text.strip() and text.isprintable() or "\t" in text
+        assert text == text.strip()
+        assert text.replace("\t", "").isprintable()
         assert len(text.splitlines()) == 1
     assert "".join("".join(sentences(said)).split()) == "".join(
         "".join(line.strip() for line in pinned._UNSEEN.sub("", said).splitlines()).split()
@@ -107,7 +108,8 @@ def test_a_tool_that_failed_last_is_a_blocker_and_one_that_was_overcome_none() -
     ("said", "failed"),
     [
         ("out\n[exit code 1]", True), ("[exit code 0]", False), ("[1, 2]", False), ("[]", False), ("fine", False),
-        ("[There is no tool 'x'.]", True), ("[no result: the turn ended first]", False), ("[a]\n[b]", False), ("", False),
+        ("[There is no tool 'x'.]", True), ("[no result: the turn ended first]", False), ("[a]\n[b]", False),
+        ("", False),
     ],
 )  # fmt: skip
 def test_what_is_a_failure(said: str, failed: bool) -> None:

@@ -33,8 +33,8 @@ HELD = Pinned(
 
 def row(**more: Any) -> dict[str, Any]:
     usual = {"session": "s", "grp": "g", "status": "running", "goal": "", "updated": "u", "taint": 0.4}
-    numbers = ("by_hand", "step_index", "window", "cumulative", "estimated", "compact_count", "seq", "measured", "going_on")
-    return defaultdict(lambda: None, dict.fromkeys(numbers, 0) | usual | more)
+    numbers = ("by_hand", "step_index", "window", "cumulative", "estimated", "compact_count", "seq", "measured")
+    return defaultdict(lambda: None, dict.fromkeys((*numbers, "going_on"), 0) | usual | more)
 
 
 def made(**more: Any) -> state.State:
@@ -69,7 +69,8 @@ def test_what_was_open_is_not_taken_back(before: str, status: str, gate: str | N
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{", b"\xff", b'{"schema": 1}', b'{"schema": 1, "id": "s", "group": "g", "taint": 7}', b"[" * 9999]
+    "data",
+    [b"", b"[]", b"{", b"\xff", b'{"schema": 1}', b'{"schema": 1, "id": "s", "group": "g", "taint": 7}', b"[" * 9999],
 )
 def test_a_broken_one_is_told(data: bytes) -> None:
     with pytest.raises(ClawdError, match="made anew") as told:

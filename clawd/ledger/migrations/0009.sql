@@ -70,6 +70,7 @@ CREATE TABLE compaction (
     upto INTEGER,                              -- the last turn that it stands for; NULL: it masks alone
     masked INTEGER,                            -- the last turn whose tool output is left out
     job INTEGER,
+    behind INTEGER,                            -- the turn of its file with which its block is appended
     text TEXT,
     ledger TEXT,                               -- JSON: what was pinned before it
     before INTEGER NOT NULL, after INTEGER,
@@ -98,3 +99,11 @@ CREATE TABLE journal (
     line TEXT NOT NULL                         -- JSON, with `seq`
 ) STRICT;
 CREATE INDEX journal_session ON journal (session, id);
+
+-- What the engine `scripted` plays in a session of `clawd context run`: read from the owner's file when it begins, and
+-- let go when it ends. No agent and no chat can choose it.
+CREATE TABLE play (
+    session TEXT PRIMARY KEY REFERENCES session (id),
+    sha256 TEXT NOT NULL,                      -- of the file's bytes
+    script TEXT NOT NULL                       -- JSON
+) STRICT;
