@@ -1,17 +1,19 @@
-"""`clawd context run` from outside: the scenarios of the seed by command line, what is refused, and a run that is killed
-and goes on."""
+"""`clawd context run` from outside: the scenarios of the seed by command line, what is refused, and a run that is
+killed and goes on."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.conftest import Home, until
+from tests.system.conftest import ROOT, Home, until
 
 TINY = [
     {"text": f"word {n}", "usage": {"input": tokens, "output": 500, "cached": 0}}
@@ -144,3 +146,38 @@ def test_what_cannot_be_run_is_refused_before_anything_is_made(
     done = home.cli("context", "run", *words)
     assert done.returncode == code and sentence in done.stderr
     assert not (home.layout.state / "control.sock").exists()
+
+
+def test_an_experiment_with_memory_backends(home: Home) -> None:
+    out = home.root / "out"
+    words = ("--backends", "file,mem0", "--soft-compact", "1000", "--hard-handoff", "500000", "--out", str(out))
+    found = home.json("experiment", "memory", *words)
+    assert len(found["script_sha256"]) == 64 and list(found["backends"]) == ["file", "mem0"]
+    for row in found["backends"].values():
+        assert row["completed"] and row["steps"] == 4 and row["interventions"] == 0 and row["compactions"] >= 1
+        assert row["tokens"] == {"peak": 115_000, "cumulative": 245_000} and row["wall_s"] > 0
+        assert row["recall"] >= 0.75
+    assert found["backends"]["mem0"]["note"] == "mem0 (in-memory client)"
+    files = {file.suffix: file for file in out.iterdir()}
+    assert json.loads(files[".json"].read_text()) == found and "<table" in files[".html"].read_text()
+    assert not home.left_over()
+
+
+def test_where_no_sandbox_can_be_an_experiment_says_so(home: Home) -> None:
+    home.configure(sandbox='image = "nobody/has-it"' if home.engine else "")
+    done = home.cli("experiment", "memory", "--backends", "file", PATH="/nowhere")
+    assert done.returncode == 1 and "sandbox" in done.stderr.splitlines()[-1]
+
+
+COMMANDS = re.findall(r"^clawd (.+)$", (ROOT / "docs" / "context-run.md").read_text(), re.MULTILINE)
+
+
+def test_every_command_of_the_page_works(home: Home) -> None:
+    home.start()
+    assert len(COMMANDS) > 12
+    for line in COMMANDS:
+        words = shlex.split(line)
+        if words[0] == "init":
+            continue
+        done = home.cli(*words)
+        assert done.returncode == 0, f"{line}: {done.stdout} {done.stderr}"
