@@ -49,9 +49,12 @@ from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
 from clawd.ledger import questions, scripts
+from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.lifecycle.deciding import Thresholds
+from clawd.lifecycle.profiles import thresholds
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -83,13 +86,16 @@ from clawd.turns.projecting import Projector
 from clawd.turns.record import Recorder
 from clawd.turns.redaction import Redaction
 from clawd.turns.road import RunCaller
+from clawd.turns.ruling import Ruling
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
 from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
+from clawd.usage import prices
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.usage.prices import window_of
 from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
@@ -164,11 +170,13 @@ class Rooms:
             recall=self.memories.recall,
             given=self.memories.shown,
             script=lambda session: ledger.do(lambda tx: scripts.of(tx, session)),
+            hard=lambda group, standing: self._thresholds_of(group, standing).hard,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
         handing = HandingOver(
             home,
             ledger,
@@ -179,7 +187,21 @@ class Rooms:
             wake=lambda group: self.dispatcher.wake(group),
             tell=self.owner.tell_soon,
         )
-        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), handing, Projector(home, ledger, clock))
+        ruling = Ruling(lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root)
+        self.lifecycle = Lifecycle(
+            ledger,
+            clock,
+            tasks,
+            compactor,
+            handing,
+            Projector(home, ledger, clock, ruling),
+            rules=ruling,
+            price=self.books.cost,
+            limits=self.channels.limits_of,
+            deliver=lambda to: self.outbox.wake(to),
+        )
+        handing.seeded = self._seeded
+        compactor.soon = self.lifecycle.soon
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
@@ -463,10 +485,19 @@ class Rooms:
         self.webhooks.look()
         self.clockwork.look()
 
+    async def _seeded(self, session: str) -> None:
+        self.lifecycle.soon(session)
+
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
+        """At how many tokens a session of the group is compacted, and handed over. Raises ConfigError."""
+        config, settings = self.config.current, self.config.for_group(group)
+        own = (standing.profile, standing.soft, standing.hard)
+        return thresholds(config, settings, *own, window=window_of(settings.model.model), root=self.home.root)
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""
