@@ -62,9 +62,9 @@ class RunOperations:
         return rfc3339(self._clock.now())
 
     async def prepare(self, params: Params) -> Params:
-        """{session, goal, group?, script? (a path of this machine), profile?, soft?, hard?, require_confirm?, agent_id?,
-        memory_namespace?} → how it stands (`settled`), with {turns: of its script|null, script: sha256|null}. With
-        `resume` an earlier one goes on; what is given then holds from now on.
+        """{session, goal, group?, script? (a path on this machine), profile?, soft?, hard?, require_confirm?,
+        agent_id?, memory_namespace?} → how it stands (`settled`), with {turns: of its script|null, script:
+        sha256|null}. With `resume` an earlier one goes on; what is given then holds from now on.
 
         Raises UsageError for a session that is there already, NotFound for one that is to go on and is not there,
         ClawdError for one that ended, ConfigError for thresholds that cannot be."""
@@ -142,8 +142,8 @@ class RunOperations:
         return await self.settled({"session": session})
 
     async def _stands(self, session: str) -> Params:
-        """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall, tokens{window,
-        cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null, decision|null}"""
+        """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall,
+        tokens{window, cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null, decision|null}"""
 
         def read(tx: Transaction) -> tuple[Row, Row]:
             place = tx.one(

@@ -94,7 +94,7 @@ def test_the_scenarios_of_the_seed(home: Home) -> None:
 
 
 def test_a_run_has_a_daemon_of_its_own_and_stops_after_as_many_steps_as_it_may_take(home: Home) -> None:
-    found = play(home, "--goal", "two at a time", "--session-id", "two", "--max-steps", "2")
+    found = play(home, "--goal", "two at a time", "--session-id", "two", "--profile", "coding", "--max-steps", "2")
     assert (found["stopped_reason"], found["steps"]) == ("max_steps", 2)
     rest = play(home, "--resume", "two", play="")
     assert (rest["stopped_reason"], rest["steps"]) == ("completed", 4)
@@ -164,9 +164,11 @@ def test_an_experiment_with_memory_backends(home: Home) -> None:
 
 
 def test_where_no_sandbox_can_be_an_experiment_says_so(home: Home) -> None:
-    home.configure(sandbox='image = "nobody/has-it"' if home.engine else "")
-    done = home.cli("experiment", "memory", "--backends", "file", PATH="/nowhere")
-    assert done.returncode == 1 and "sandbox" in done.stderr.splitlines()[-1]
+    nowhere = 'schema = 1\n[sandbox]\nbackend = "docker"\ndocker_host = "unix:///nowhere/docker.sock"\n'
+    home.layout.config_file.write_text(nowhere)
+    done = home.cli("experiment", "memory", "--backends", "file,mem0")
+    assert done.returncode == 1 and "docker" in done.stderr.lower() and "clawd doctor" in done.stderr
+    assert not (home.root / "exports").exists()
 
 
 COMMANDS = re.findall(r"^clawd (.+)$", (ROOT / "docs" / "context-run.md").read_text(), re.MULTILINE)
