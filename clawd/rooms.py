@@ -16,6 +16,7 @@ from clawd import stores
 from clawd.adapters import Adapters
 from clawd.approvals.approvals import Approvals
 from clawd.approvals.budget import raise_of
+from clawd.approvals.context import Confirming, Context
 from clawd.approvals.kinds import kinds
 from clawd.approvals.wall import Wall
 from clawd.arrivals.rooms import Rooms as Arrivals
@@ -55,6 +56,7 @@ from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
 from clawd.lifecycle.deciding import Thresholds
 from clawd.lifecycle.profiles import thresholds
+from clawd.lifecycle.store import manifest_store
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -177,15 +179,15 @@ class Rooms:
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
         compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
-        handing = HandingOver(
+        self.handing = HandingOver(
             home,
             ledger,
             clock,
             alone=self.recorder.alone,
             limits=self.channels.limits_of,
-            deliver=lambda to: self.outbox.wake(to),
+            deliver=self.outbox.wake,
             wake=lambda group: self.dispatcher.wake(group),
-            tell=self.owner.tell_soon,
+            tell=lambda sentence: self.owner.tell_soon(sentence),
         )
         ruling = Ruling(lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root)
         self.lifecycle = Lifecycle(
@@ -193,17 +195,17 @@ class Rooms:
             clock,
             tasks,
             compactor,
-            handing,
+            self.handing,
             Projector(home, ledger, clock, ruling),
             rules=ruling,
             price=self.books.cost,
             limits=self.channels.limits_of,
             deliver=lambda to: self.outbox.wake(to),
         )
-        handing.seeded = self._seeded
         compactor.soon = self.lifecycle.soon
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
+        self.handing.seeded = self.injector.write
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
         self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact
         self.dispatcher = Dispatcher(
@@ -229,7 +231,7 @@ class Rooms:
             trouble,
         )
         ledger_store, memory_store = LedgerStore(home.ledger_file, home.blobs), MemoryStore(home, clock)
-        for store in (session_store(home), memory_store, group_folder_store(home), ledger_store):
+        for store in (session_store(home), manifest_store(home), memory_store, group_folder_store(home), ledger_store):
             stores.register(store)
         self.dispatcher.reconciler.runs = Runs(
             home,
@@ -282,6 +284,12 @@ class Rooms:
                 raised=self.dispatcher.spending.look,
                 scheduled=lambda group: self.clockwork.look(group),
                 watched=lambda group: self.files.renew(group),
+                context=Context(
+                    lambda tx, session, decision, by: self.lifecycle.carry_out(tx, session, decision, by),
+                    soon=self.lifecycle.soon,
+                    wake=self.dispatcher.wake,
+                    limits=self.channels.limits_of,
+                ),
             ),
             self.owner,
             limits=self.channels.limits_of,
@@ -289,6 +297,7 @@ class Rooms:
             wake=self.dispatcher.wake,
             blobs=home.blobs,
         )
+        self.lifecycle.confirming = Confirming(self.approvals, self.channels.limits_of)
         self.dispatcher.spending.ask = self._ask_for_more
         self.sockets = Sockets(
             self.counter,
@@ -321,6 +330,7 @@ class Rooms:
             output=self.executor.output,
         )
         self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
+        self.operations.settled = self.lifecycle.soon
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
         )
@@ -484,9 +494,6 @@ class Rooms:
         self.channels.renew(changes)
         self.webhooks.look()
         self.clockwork.look()
-
-    async def _seeded(self, session: str) -> None:
-        self.lifecycle.soon(session)
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""

@@ -61,8 +61,8 @@ def get(tx: Transaction, turn: int) -> Row:
 
 
 def queue(tx: Transaction, place: Row | Mapping[str, Any], authority: Role, taint: float, now: str, **more: Any) -> int:
-    """A new turn at the end of its session's queue, or of the one that this was handed over to. `place` says whose it is
-    and where its answer goes."""
+    """A new turn at the end of its session's queue, or of that of the session which goes on for it. `place` says whose
+    it is and where its answer goes."""
     id = contexts.heir(tx, place["session"])
     session = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", id)
     assert session is not None

@@ -15,7 +15,7 @@ __all__ = ["COMMANDS", "Command"]
 _LATER = {
     "context": "decide compact handoff status signal export calibrate",
     "skills": "history revert",
-    "session": "seal resume",
+    "session": "seal",
     "backup": "create verify restore",
     "erase": "",
     "migrate": "",
