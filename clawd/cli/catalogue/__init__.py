@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawd.cli.catalogue import bridges, conversations, home, knowledge, outside
+from clawd.cli.catalogue import bridges, conversations, home, knowledge, limits, outside
 from clawd.cli.catalogue.arguments import Command
 
 __all__ = ["COMMANDS", "Command"]
 
 _LATER = {
-    "context": "decide run compact handoff status expand signal export calibrate",
+    "context": "run compact handoff status expand signal export",
     "skills": "history revert",
     "session": "seal resume",
     "experiment": "memory",
@@ -33,5 +33,7 @@ def _later() -> Iterator[Command]:
 
 
 COMMANDS: dict[tuple[str, ...], Command] = {
-    command.words: command for table in (home, conversations, knowledge, bridges, outside) for command in table.COMMANDS
+    command.words: command
+    for table in (home, conversations, limits, knowledge, bridges, outside)
+    for command in table.COMMANDS
 } | {command.words: command for command in _later()}
