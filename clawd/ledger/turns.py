@@ -249,9 +249,16 @@ def is_lease_of(row: Row, lease: Lease) -> bool:
     return (row["run"], row["attempt"], row["worker"]) == (lease.run, lease.attempt, lease.worker)
 
 
-def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
-    """Keep message `n`. The same one again changes nothing; another one under the same number is refused, and so is
-    what would be too much for one turn."""
+def add_step(
+    tx: Transaction,
+    lease: Lease,
+    n: int,
+    message: dict[str, Any],
+    shown: list[int],
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Keep message `n`, and what its agent noted with it. The same one again changes nothing; another one under the
+    same number is refused, and so is what would be too much for one turn."""
     turn = check_lease(tx, lease)
     old = tx.one("SELECT message FROM step WHERE turn = ? AND n = ?", lease.turn, n)
     if old is not None:
@@ -268,6 +275,13 @@ def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], sho
     if kept["n"] >= MOST_STEPS or kept["size"] + len(text) > MOST_STEP_BYTES:
         raise UsageError(f"a turn may have {MOST_STEPS} steps and {MOST_STEP_BYTES >> 20} MB of them")
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
+    if notes and not is_job(turn["session"]):
+        contexts.add_noted(tx, lease.turn, notes)
+
+
+def counted(tx: Transaction, turn: int, window: int | None) -> None:
+    """What an engine says that its last call read and wrote; it counts where no call of the turn came by us."""
+    tx.execute("UPDATE turn SET window_tokens = ? WHERE id = ?", window, turn)
 
 
 def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawd.cli.catalogue import bridges, conversations, home, knowledge, limits, outside
+from clawd.cli.catalogue import bridges, conversations, home, knowledge, limits, outside, runs
 from clawd.cli.catalogue.arguments import Command
 
 __all__ = ["COMMANDS", "Command"]
 
 _LATER = {
-    "context": "run compact handoff status expand signal export",
+    "context": "compact handoff status expand signal export",
     "skills": "history revert",
     "session": "seal resume",
-    "experiment": "memory",
     "backup": "create verify restore",
     "erase": "",
     "migrate": "",
@@ -34,6 +33,6 @@ def _later() -> Iterator[Command]:
 
 COMMANDS: dict[tuple[str, ...], Command] = {
     command.words: command
-    for table in (home, conversations, limits, knowledge, bridges, outside)
+    for table in (home, conversations, runs, limits, knowledge, bridges, outside)
     for command in table.COMMANDS
 } | {command.words: command for command in _later()}
