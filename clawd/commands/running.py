@@ -102,7 +102,12 @@ class RunOperations:
         values = {name: params[name] for name in ("profile", "soft", "hard", "agent_id", "memory_namespace")
                   if params.get(name) is not None}  # fmt: skip
         profiles.thresholds(
-            self._config(), self._settings(group), values.get("profile"), values.get("soft"), values.get("hard")
+            self._config(),
+            self._settings(group),
+            values.get("profile"),
+            values.get("soft"),
+            values.get("hard"),
+            root=self._home.root,
         )
         if (confirm := params.get("require_confirm")) is not None:
             if not isinstance(confirm, list) or not set(confirm) <= set(ACTIONS):

@@ -183,3 +183,22 @@ def test_every_command_of_the_page_works(home: Home) -> None:
             continue
         done = home.cli(*words)
         assert done.returncode == 0, f"{line}: {done.stdout} {done.stderr}"
+
+
+def test_what_asks_first(home: Home) -> None:
+    home.start()
+    limits = ("--goal", "ask first", "--soft-compact", "5000", "--hard-handoff", "20000")
+    yes = play(home, *limits, "--require-confirm", "compact,handoff", "--yes", "--session-id", "yes")
+    assert (yes["stopped_reason"], yes["compact_count"]) == ("handoff", 1)
+    assert [each["confirm"]["granted"] for each in decisions(home, "yes") if each.get("confirm")] == [True, True]
+
+    # a no: it goes on as it is, and the command says so at its end
+    far = ("--goal", "ask first", "--soft-compact", "5000", "--hard-handoff", "500000", "--require-confirm", "compact")
+    no = play(home, *far, "--session-id", "no", code=2)
+    assert (no["stopped_reason"], no["steps"], no["compact_count"]) == ("completed", 4, 0)
+
+    # a no at the hard limit: it waits, and a run that goes on asks again
+    hard = play(home, *limits, "--require-confirm", "handoff", "--session-id", "hard", code=2)
+    assert hard["stopped_reason"] == "confirm_denied_at_hard" and hard["handoff_manifest"] is None
+    again = play(home, "--resume", "hard", "--yes", play="")
+    assert again["stopped_reason"] == "handoff" and again["handoff_manifest"] is not None
