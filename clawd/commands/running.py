@@ -129,7 +129,8 @@ class RunOperations:
         return await self._stands(session) | {"settled": False}
 
     async def finish(self, params: Params) -> Params:
-        """{session, status: completed|stopped|failed, reason} → how it stands. What ended otherwise stays so."""
+        """{session, status: completed|stopped|failed, reason, wait?} → how it stands, without `wait` once that is in
+        its files. What ended otherwise stays so."""
         session, status = check_session_id(text(params, "session")), text(params, "status")
         if status not in _ENDS:
             raise UsageError(f"a run ends as one of {', '.join(_ENDS)}")
@@ -144,7 +145,7 @@ class RunOperations:
 
         await self._ledger.do(finish)
         self._soon(session)
-        return await self.settled({"session": session})
+        return await (self._stands(session) if params.get("wait") is False else self.settled({"session": session}))
 
     async def _stands(self, session: str) -> Params:
         """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall,

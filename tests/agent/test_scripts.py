@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent.engines.scripted import groups_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.engines.scripted import groups_of
 from clawd.commands import scripts
 from clawd.errors import UsageError
 
