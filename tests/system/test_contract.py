@@ -48,6 +48,8 @@ CONTRACT = {
     "session show": "[{role, ts, content, tool_calls?, tool_call_id?, turn?}]",
     "session check": "{ok, file, messages, repaired, errors[]}",
     "context show": "{parts[{name, bytes, tokens, text}], bytes, tokens}",
+    "context decide": "{action, trigger, tokens, soft, hard, estimated, profile}",
+    "context calibrate": "{profile, sessions, sufficient, soft|null, hard|null, file|null}",
     "mounts check": "{allow, mode|null, real, rule, reason}",
     "sandbox list": "[{group, run, backend, state, id, limits, since}]",
     "gateway services": "[{service, granted_to[{group, for, credential}], credential, hosts[], base_url|null}]",
@@ -113,9 +115,9 @@ BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
 NOT_YET = """skills history N | skills revert N 1
-context decide --tokens 5 | context run --goal G --script F | context compact --session S
+context run --goal G --script F | context compact --session S
 context handoff --session S | context status --session S | context expand --session S
-context signal --phase-done --session S | context export --format csv --session S | context calibrate --profile P
+context signal --phase-done --session S | context export --format csv --session S
 session seal S | session resume S | experiment memory --script F --backends file | backup create
 backup verify A | backup restore A | erase --person P | migrate --dry-run | dashboard | update | evals"""
 
@@ -225,6 +227,8 @@ LOOKS = {
     "gateway check": "gateway check --group main POST /svc/nothing/v1 --as member",
     "config check": "config check",
     "context show": "context show --wake hello",
+    "context decide": "context decide --tokens 260000 --profile coding",
+    "context calibrate": "context calibrate --profile coding",
     "mounts check": "mounts check /nowhere",
     "budget show": "budget show",
     "usage": "usage",
@@ -884,13 +888,13 @@ def test_another_file_is_checked(plain: Home, tmp_path: Path) -> None:
 
 def test_every_table_is_taken_and_the_doctor_names_those_whose_room_is_not_built(plain: Home) -> None:
     later = '[budget]\nusd_per_day = 1.0\n[memory]\nbackend = "file"\n[webhooks]\nlisten = "127.0.0.1:1"\n'
-    later += '[services.x]\nhosts = ["example.org"]\n[profiles.p]\nsoft = 1\nhard = 2\n'
+    later += '[services.x]\nhosts = ["example.org"]\n[profiles.p]\nsoft = 1\nhard = 2\n[distil]\nsessions = 5\n'
     with edited(plain, "[claw]", f"{later}[claw]"):
         checked, found = plain.json("config", "check"), printed(plain.cli("doctor", "--json"))
     assert checked["ok"]
     warned = " ".join(row["message"] for row in found if row["level"] == "warn")
-    assert "profiles" in warned
-    assert all(name not in warned for name in ("webhooks", "memory"))
+    assert "distil" in warned
+    assert all(name not in warned for name in ("webhooks", "memory", "profiles"))
 
 
 def test_the_doctor_names_an_engine_that_is_not_there_where_one_is_wanted(plain: Home) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawd.cli.catalogue import bridges, conversations, home, knowledge, outside, runs
+from clawd.cli.catalogue import bridges, conversations, home, knowledge, limits, outside, runs
 from clawd.cli.catalogue.arguments import Command
 
 __all__ = ["COMMANDS", "Command"]
 
 _LATER = {
-    "context": "decide compact handoff status signal export calibrate",
+    "context": "compact handoff status signal export",
     "skills": "history revert",
     "session": "seal",
     "backup": "create verify restore",
@@ -33,6 +33,6 @@ def _later() -> Iterator[Command]:
 
 COMMANDS: dict[tuple[str, ...], Command] = {
     command.words: command
-    for table in (home, conversations, runs, knowledge, bridges, outside)
+    for table in (home, conversations, runs, limits, knowledge, bridges, outside)
     for command in table.COMMANDS
 } | {command.words: command for command in _later()}
