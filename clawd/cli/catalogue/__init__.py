@@ -13,9 +13,9 @@ from clawd.cli.catalogue.arguments import Command
 __all__ = ["COMMANDS", "Command"]
 
 _LATER = {
-    "context": "compact handoff status expand signal export",
+    "context": "compact handoff status signal export",
     "skills": "history revert",
-    "session": "seal resume",
+    "session": "seal",
     "backup": "create verify restore",
     "erase": "",
     "migrate": "",
