@@ -6,6 +6,7 @@ Unknown keys are refused. A table whose room is not built yet is accepted: `grou
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -181,12 +182,20 @@ class Channels(Table):
 
 
 class MemoryTable(Table):
-    backend: Literal["file", "vector", "hybrid"] = "file"
-    """How memories are searched: words, meaning, or both."""
+    backend: Literal["file", "vector", "hybrid", "mem0"] = "file"
+    """How memories are searched: words, meaning, both, or by mem0."""
+    mem0: str | None = None
+    """For mem0: the JSON file below the home that its `Memory.from_config` is given, or `in-memory`."""
     recall_k: Count = 8
     """Memories that a turn is given."""
     floor: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The lowest trust of a memory that is recalled."""
+
+    @model_validator(mode="after")
+    def _there(self) -> MemoryTable:
+        if self.backend == "mem0" and self.mem0 != "in-memory" and find_spec("mem0") is None:
+            raise ValueError("mem0 is not installed: pip install 'clawd[mem0]'")
+        return self
 
 
 class Budget(Table):

@@ -61,8 +61,8 @@ def get(tx: Transaction, turn: int) -> Row:
 
 
 def queue(tx: Transaction, place: Row | Mapping[str, Any], authority: Role, taint: float, now: str, **more: Any) -> int:
-    """A new turn at the end of its session's queue, or of the one that this was handed over to. `place` says whose it is
-    and where its answer goes."""
+    """A new turn at the end of its session's queue, or of that of the session which goes on for it. `place` says whose
+    it is and where its answer goes."""
     id = contexts.heir(tx, place["session"])
     session = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", id)
     assert session is not None
@@ -252,9 +252,16 @@ def is_lease_of(row: Row, lease: Lease) -> bool:
     return (row["run"], row["attempt"], row["worker"]) == (lease.run, lease.attempt, lease.worker)
 
 
-def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
-    """Keep message `n`. The same one again changes nothing; another one under the same number is refused, and so is
-    what would be too much for one turn."""
+def add_step(
+    tx: Transaction,
+    lease: Lease,
+    n: int,
+    message: dict[str, Any],
+    shown: list[int],
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Keep message `n`, and what its agent noted with it. The same one again changes nothing; another one under the
+    same number is refused, and so is what would be too much for one turn."""
     turn = check_lease(tx, lease)
     old = tx.one("SELECT message FROM step WHERE turn = ? AND n = ?", lease.turn, n)
     if old is not None:
@@ -271,6 +278,13 @@ def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], sho
     if kept["n"] >= MOST_STEPS or kept["size"] + len(text) > MOST_STEP_BYTES:
         raise UsageError(f"a turn may have {MOST_STEPS} steps and {MOST_STEP_BYTES >> 20} MB of them")
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
+    if notes and not is_job(turn["session"]):
+        contexts.add_noted(tx, lease.turn, notes)
+
+
+def counted(tx: Transaction, turn: int, window: int | None) -> None:
+    """What an engine says that its last call read and wrote; it counts where no call of the turn came by us."""
+    tx.execute("UPDATE turn SET window_tokens = ? WHERE id = ?", window, turn)
 
 
 def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:

@@ -56,5 +56,6 @@ COMMANDS = (
         (OF_GROUP, argument("--session", metavar="ID", help="this one alone, with every segment of it")),
     ),
     Command(("session", "show"), "a session's messages", "looking:session", (_ID, _NAMED)),
+    Command(("session", "resume"), "let a paused session go on", "changing:resume", (_ID, _NAMED)),
     Command(("session", "check"), "whether a session's file is whole", "looking:session_check", (_ID, _NAMED)),
 )
