@@ -217,6 +217,12 @@ class Lifecycle:
         )
         return deciding.decide(facts, rules.policies)
 
+    def reconsider(self, tx: Transaction, session: str) -> None:
+        """A compaction came to nothing: where that asks for a handover, it is begun now, or after the turn at work."""
+        decision = self.decide(tx, session)
+        if decision.action == "handoff":
+            self.carry_out(tx, session, decision)
+
     def carry_out(self, tx: Transaction, session: str, decision: Decision, confirmed_by: str | None = None) -> Outcome:
         """Have a decision done: journalled, then begun, or asked about where that is wanted and `confirmed_by` nobody
         yet. While a turn of the session is at work it is kept as a wish, and done when that is settled."""

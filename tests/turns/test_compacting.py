@@ -35,6 +35,7 @@ class Talk:
     def __init__(self, ground: Ground, soft: int = 6000, hard: int = 20_000) -> None:
         self.ground, self.soft, self.hard = ground, soft, hard
         self.reconsidered: list[str] = []
+        self.measured: list[str] = []
         self.compactor = self.made()
 
     def made(self) -> Compactor:
@@ -45,6 +46,7 @@ class Talk:
             lambda group, standing: Thresholds("chat", self.soft, self.hard),
         )  # fmt: skip
         made.reconsider = lambda tx, session: self.reconsidered.append(session)
+        made.measure = lambda tx, session, event, now: self.measured.append(event)
         made.soon = lambda session: ground.tasks.start_soon(made.act, session)
         return made
 
@@ -136,6 +138,7 @@ async def test_tool_output_is_left_out_first_and_that_may_be_all(tmp_path: Path)
         assert (row["state"], row["method"], row["upto"], row["trust"]) == ("written", "mask", None, 1.0)
         assert row["after"] == context["window"] < row["before"] and context["estimated"] == 1
         assert (context["compact_count"], context["last_recall"], await talk.taint()) == (1, None, 1.0)
+        assert talk.measured == ["compact"]
         assert len(talk.blocks()) == 1 and (await talk.told()).count("bytes left out by compaction") == 3
 
 
