@@ -23,6 +23,7 @@ from clawd.arrivals.rooms import Rooms as Arrivals
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.arrivals import ArrivalOperations
+from clawd.commands.contexts import ContextOperations
 from clawd.commands.external import ExternalOperations
 from clawd.commands.memory import MemoryOperations
 from clawd.commands.memory_chat import MemoryTalk
@@ -366,6 +367,7 @@ class Rooms:
             jobs=self.jobs,
         )
         self.memory = MemoryOperations(self.memories, self.tending, self.operations.group)
+        self.contexts = ContextOperations(ledger, clock, self.lifecycle, self.operations)
         arrivals = Arrivals(
             home, ledger, clock, self.memories, self.operations.settings, self.recorder.alone, self.clockwork.renew
         )
@@ -380,6 +382,7 @@ class Rooms:
             self.speakers,
             self.approvals,
             self.schedules,
+            self.contexts,
             MemoryTalk(home, self.memories, self.owner.name_of, self.channels.limits_of),
         )
         self.speech = Speech(lambda: self.config.current)
@@ -467,6 +470,7 @@ class Rooms:
                 home, ledger, self.operations, self.injector, self.memories, self.config.external
             ).table(),
             **self.arrivals.table(),
+            **self.contexts.table(),
             **RunOperations(
                 home,
                 ledger,

@@ -267,6 +267,7 @@ def test_the_example_works_as_it_is_and_says_the_defaults(home: Home) -> None:
         "docs/engines.md",
         "docs/agents.md",
         "docs/budgets.md",
+        "docs/context.md",
         "docs/telegram.md",
         "docs/slack.md",
         "docs/discord.md",
@@ -281,7 +282,7 @@ def test_every_example_of_the_documents_is_understood(document: str) -> None:
     for block in blocks:
         kinds = {
             Allowlist: r"\[\[roots\]\]",
-            GroupConfig: r"grants|\[\[(mounts|watch|webhook)\]\]|\[heartbeat\]",
+            GroupConfig: r"grants|require_confirm|\[\[(mounts|watch|webhook)\]\]|\[heartbeat\]",
             ScheduleFile: r"cron|every|at\b",
         }
         found = (kind for kind, word in kinds.items() if re.search(rf"\A(#.*\n|schema.*\n|\s)*({word})", block))
