@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawd.cli.catalogue import bridges, conversations, home, knowledge, outside
+from clawd.cli.catalogue import backups, bridges, conversations, home, knowledge, outside
 from clawd.cli.catalogue.arguments import Command
 
 __all__ = ["COMMANDS", "Command"]
@@ -17,7 +17,6 @@ _LATER = {
     "skills": "history revert",
     "session": "seal resume",
     "experiment": "memory",
-    "backup": "create verify restore",
     "erase": "",
     "migrate": "",
     "dashboard": "",
@@ -32,6 +31,8 @@ def _later() -> Iterator[Command]:
             yield Command((noun, verb) if verb else (noun,), "not built yet")
 
 
+_TABLES = (home, conversations, knowledge, bridges, outside, backups)
+
 COMMANDS: dict[tuple[str, ...], Command] = {
-    command.words: command for table in (home, conversations, knowledge, bridges, outside) for command in table.COMMANDS
+    command.words: command for table in _TABLES for command in table.COMMANDS
 } | {command.words: command for command in _later()}
