@@ -283,6 +283,30 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     sync_directory(path.parent)
 
 
+def put_beneath(root: Path | int, relative: str, data: bytes, mode: int = 0o600) -> None:
+    """Put a file beneath `root`, with the directories that lead to it, whole or not at all, durably. Raises UnsafePath,
+    OSError."""
+    *parents, name = parts_of(relative)
+    at = directory_beneath(root, "/".join(parents), make=0o755 if mode & 0o044 else 0o700)
+    try:
+        temporary = f".clawd-{secrets.token_hex(8)}.tmp"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=at)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=at)
+            raise
+        os.fsync(at)
+    finally:
+        os.close(at)
+
+
 def sweep_beneath(root: Path | int, folder: str, torn: re.Pattern[str]) -> None:
     """Take away the files of a folder that are called so: what a run that was killed had not renamed yet. What cannot
     be taken away stays."""

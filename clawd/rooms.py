@@ -28,6 +28,7 @@ from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
+from clawd.commands.running import RunOperations
 from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
@@ -47,7 +48,7 @@ from clawd.host.sockets import Sockets
 from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
-from clawd.ledger import questions
+from clawd.ledger import questions, scripts
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
@@ -82,11 +83,13 @@ from clawd.turns.projecting import Projector
 from clawd.turns.record import Recorder
 from clawd.turns.redaction import Redaction
 from clawd.turns.road import RunCaller
+from clawd.turns.ruling import Ruling
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
 from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
+from clawd.usage import prices
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
 from clawd.wakes.clockwork import Clockwork
@@ -162,12 +165,36 @@ class Rooms:
             skills=self.skills.of,
             recall=self.memories.recall,
             given=self.memories.shown,
+            script=lambda session: ledger.do(lambda tx: scripts.of(tx, session)),
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
-        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), HandingOver(), Projector(home, ledger, clock))
+        handing = HandingOver(
+            home,
+            ledger,
+            clock,
+            alone=self.recorder.alone,
+            limits=self.channels.limits_of,
+            deliver=lambda to: self.outbox.wake(to),
+            wake=lambda group: self.dispatcher.wake(group),
+            tell=self.owner.tell_soon,
+        )
+        ruling = Ruling(lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root)
+        self.lifecycle = Lifecycle(
+            ledger,
+            clock,
+            tasks,
+            Compactor(),
+            handing,
+            Projector(home, ledger, clock, ruling),
+            rules=ruling,
+            price=self.books.cost,
+            limits=self.channels.limits_of,
+            deliver=lambda to: self.outbox.wake(to),
+        )
+        handing.seeded = self._seeded
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
@@ -418,6 +445,16 @@ class Rooms:
                 home, ledger, self.operations, self.injector, self.memories, self.config.external
             ).table(),
             **self.arrivals.table(),
+            **RunOperations(
+                home,
+                ledger,
+                clock,
+                signals,
+                lambda: self.config.current,
+                self._settings,
+                self.operations,
+                self.lifecycle.soon,
+            ).table(),
             "channels.list": self.channels.list,
             **asked,
         }
@@ -440,6 +477,9 @@ class Rooms:
         self.channels.renew(changes)
         self.webhooks.look()
         self.clockwork.look()
+
+    async def _seeded(self, session: str) -> None:
+        self.lifecycle.soon(session)
 
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""

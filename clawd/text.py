@@ -8,6 +8,9 @@ import unicodedata
 _SENTENCE = re.compile(r"[.!?…:;][)\]\"'*_`]*\s|[。！？]")
 _WORD = re.compile(r"\s")
 _JOINER, _LONGEST_CLUSTER = "\u200d", 40
+# Letters and marks that show nothing: Hangul fillers, the blank of Braille, the joiner of graphemes.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def units(text: str) -> int:
@@ -55,6 +58,18 @@ def fitting(text: str, limit: int) -> int:
 def visible(text: str) -> bool:
     """Whether a person would see anything of it."""
     return any(not (each.isspace() or unicodedata.category(each) in ("Cc", "Cf", "Mn")) for each in text)
+
+
+def made_visible(text: str) -> str:
+    """The same text with everything that does not show, or moves what does, as ⟨U+202E⟩; lines stay lines."""
+    return "".join(letter if letter == "\n" or _shows(letter) else f"⟨U+{ord(letter):04X}⟩" for letter in text)
+
+
+def _shows(letter: str) -> bool:
+    if letter in _BLANK or "\ufe00" <= letter <= "\ufe0f" or "\U000e0100" <= letter <= "\U000e01ef":
+        return False
+    category = unicodedata.category(letter)
+    return category not in _HIDDEN and (category != "Zs" or letter == " ")
 
 
 def unhidden(text: str) -> str:

@@ -34,7 +34,7 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.deliveries import TERMINAL, Address, binding_of
 from clawd.model import Button, Part
-from clawd.text import split, units
+from clawd.text import made_visible, split, units
 from clawd.trust import Origin, Role
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Approvals:
         # Where a client makes Markdown of whatever it is sent, some of it would not be seen.
         if units(whole) > _room(limits) or (limits.markup == "discord" and _ACTIVE.search(words.quoted)):
             text = f"{head}\n\n{words.called} It is in the file above, whole."
-            blob = self._blobs.add(f"{words.called}\n\n{wording.visible(words.quoted)}\n".encode())
+            blob = self._blobs.add(f"{words.called}\n\n{made_visible(words.quoted)}\n".encode())
             say(kind="file", text="", blob=blob, name=f"approval-{row['number']}.txt")
         buttons = [Button(label, approvals.value(row, verdict)) for label, verdict in _BUTTONS]
         delivery = say(kind="notice", text=text, buttons=buttons if limits.buttons else ())[-1]

@@ -5,38 +5,22 @@ Nothing that somebody else wrote can hide, move what stands around it, or end it
 
 from __future__ import annotations
 
-import unicodedata
-
 from clawd.approvals.kind import Words
+from clawd.text import made_visible
 
 NAME = 64  # characters of a name that others chose
-# Letters and marks that show nothing: Hangul fillers, the blank of Braille, the joiner of graphemes.
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 _HOURS = 24
-
-
-def visible(text: str) -> str:
-    """The same text with everything that does not show, or moves what does, as ⟨U+202E⟩; lines stay lines."""
-    return "".join(letter if letter == "\n" or _shows(letter) else f"⟨U+{ord(letter):04X}⟩" for letter in text)
-
-
-def _shows(letter: str) -> bool:
-    if letter in _BLANK or "\ufe00" <= letter <= "\ufe0f" or "\U000e0100" <= letter <= "\U000e01ef":
-        return False
-    category = unicodedata.category(letter)
-    return category not in _HIDDEN and (category != "Zs" or letter == " ")
 
 
 def named(text: str) -> str:
     """A name that somebody chose, on one line and in quotes."""
-    whole = visible(" ".join(text.split()))
+    whole = made_visible(" ".join(text.split()))
     return f"“{whole[:NAME].replace('”', '’').replace('“', '’')}{'…' if len(whole) > NAME else ''}”"
 
 
 def quoted(text: str) -> str:
     """A text that somebody else wrote: every line of it begins with `> `."""
-    return "\n".join(f"> {line}" for line in visible(text).split("\n"))
+    return "\n".join(f"> {line}" for line in made_visible(text).split("\n"))
 
 
 def request(number: int, words: Words, buttons: bool) -> str:

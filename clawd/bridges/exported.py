@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clawd.errors import Refused, StorageError, UnsafePath, UsageError
-from clawd.files import directory_beneath, open_beneath, parts_of, sweep_beneath
+from clawd.files import directory_beneath, open_beneath, parts_of, put_beneath, sweep_beneath
 
 _MANIFEST = 16 << 20  # bytes
 _LARGEST = 64 << 20  # bytes of a file that is compared; ours are smaller
@@ -150,7 +149,7 @@ def _put(at: int, path: str, wanted: Piece) -> str:
     if hashlib.sha256(content).hexdigest() != wanted.sha256:
         return "it is being changed just now: export once more"
     try:
-        put(at, path, content, wanted.mode)
+        put_beneath(at, path, content, wanted.mode)
     except UnsafePath:
         return _LINK
     return ""
@@ -192,7 +191,7 @@ def _plain(path: str) -> bool:
 def _keep(at: int, manifest: str, group: str, files: Mapping[str, tuple[str, ...]]) -> None:
     said = {path: known[0] if len(known) == 1 else list(known) for path, known in sorted(files.items())}
     text = json.dumps({"schema": 1, "by": "clawd", "group": group, "files": said}, indent=1, ensure_ascii=True)
-    put(at, manifest, f"{text}\n".encode(), 0o600)
+    put_beneath(at, manifest, f"{text}\n".encode())
 
 
 # ── beneath the directory ──
@@ -254,29 +253,6 @@ def _occupied(at: int | None, whole: str, before: Collection[str]) -> str:
 
 def _within(path: str, wholes: Collection[str]) -> bool:
     return any(path.startswith(f"{whole}/") for whole in wholes)
-
-
-def put(root: int, path: str, content: bytes, mode: int) -> None:
-    """Put a file there, whole or not at all, durably. Raises UnsafePath, OSError."""
-    *parents, name = parts_of(path)
-    at = directory_beneath(root, "/".join(parents), make=0o755 if mode & 0o044 else 0o700)
-    try:
-        temporary = f".clawd-{secrets.token_hex(8)}.tmp"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=at)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, mode)
-                file.write(content)
-                file.flush()
-                os.fsync(descriptor)
-            os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=at)
-            raise
-        os.fsync(at)
-    finally:
-        os.close(at)
 
 
 def _remove(root: int, path: str) -> None:

@@ -319,9 +319,9 @@ def _print_whole(row: dict[str, Any]) -> None:
 
 
 def _indented(text: str) -> str:
-    from clawd.approvals.words import visible
+    from clawd.text import made_visible
 
-    return "\n".join(f"    {line}" for line in visible(text).split("\n"))
+    return "\n".join(f"    {line}" for line in made_visible(text).split("\n"))
 
 
 def _short(row: dict[str, Any]) -> str:

@@ -102,7 +102,13 @@ async def _recalled(home: Home, settings: Effective, claim: Claim) -> Recalled:
     if not table.recall_k or not query(claim.wakes):
         return Recalled()
     memory = GroupMemory(
-        home.group(group).memory, home.state, group, SystemClock(), backend=table.backend, floor=table.floor
+        home.group(group).memory,
+        home.state,
+        group,
+        SystemClock(),
+        backend=table.backend,
+        floor=table.floor,
+        mem0=table.mem0,
     )
     try:
         await to_thread.run_sync(memory.look)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from anyio import to_thread
 
-from clawd.approvals.words import quoted, visible
+from clawd.approvals.words import quoted
 from clawd.channel import ChannelLimits
 from clawd.commands.memory import is_id, why_it_waits
 from clawd.config.home import Home, group_folders
@@ -25,7 +25,7 @@ from clawd.memory.protocol import Voice
 from clawd.memory.provenance import TrustLedger
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory
-from clawd.text import units
+from clawd.text import made_visible, units
 from clawd.trust import TRUST, Role, origin_of
 from clawd.turns.digest import proposed
 from clawd.turns.memory import Memories
@@ -166,7 +166,7 @@ class MemoryTalk:
             said = " ".join(said.split())
             said = said if len(said) <= _LINE else f"{said[: _LINE - 1]}…"
             lines.append(
-                visible(f"{hit.record.id} ({hit.record.event_time:%Y-%m-%d}, trusted at {hit.trust:g}): {said}")
+                made_visible(f"{hit.record.id} ({hit.record.event_time:%Y-%m-%d}, trusted at {hit.trust:g}): {said}")
             )
         amiss = [f"({each})" for each in lanes if ":" in each]
         return "\n".join([*(lines or ["Nothing is found."]), *amiss])
@@ -181,7 +181,7 @@ class MemoryTalk:
         for each in found["history"]:
             turn = f", turn {each['turn']}" if each.get("turn") else ""
             lines.append(f"{each['ts']} {each['op']}: {each['status']}, {each['trust']:g}{turn}")
-        return visible("\n".join(lines))
+        return made_visible("\n".join(lines))
 
     async def _forget(self, row: Row, id: str) -> str:
         try:
@@ -226,13 +226,13 @@ def _entry(group: str, record: MemoryRecord, why: str) -> str:
     where = "" if group == "main" else f" of the group {group}"
     known = f"by {record.origin.value}, trusted at {record.trust:g}, {record.event_time:%Y-%m-%d %H:%M}"
     lines = [
-        visible(f"{record.id}, {record.kind}{where}, from {record.source or 'a file'}, {known}"),
-        visible(f"It waits: {why}."),
+        made_visible(f"{record.id}, {record.kind}{where}, from {record.source or 'a file'}, {known}"),
+        made_visible(f"It waits: {why}."),
     ]
     if record.key:
-        lines.append(f"Its key: {visible(record.key)}")
+        lines.append(f"Its key: {made_visible(record.key)}")
     if record.tags:
-        lines.append(f"Its tags: {visible(', '.join(record.tags))}")
+        lines.append(f"Its tags: {made_visible(', '.join(record.tags))}")
     if record.said is not None:
         lines += ["Your own words, that it cites:", quoted(record.said.quote)]
     return "\n".join([*lines, quoted(record.text)])

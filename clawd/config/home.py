@@ -50,6 +50,11 @@ class GroupHome:
         return self.root / "sessions"
 
     @property
+    def manifests(self) -> Path:
+        """What its sessions handed on."""
+        return self.root / "manifests"
+
+    @property
     def memory(self) -> Path:
         return self.root / "memory"
 

@@ -82,11 +82,15 @@ async def _unnoted(turn: int, memories: Sequence[str]) -> None:
     pass
 
 
+async def _no_script(session: str) -> Any | None:
+    return None
+
+
 class Composer:
     """Puts offers together. `settings` gives a group's config as it stands now, `environment` what its commands find
     the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself, in a turn of
     this channel, `skills` what the turn of a group that was claimed last is told of, `recall` what memory gives a turn
-    of itself, and `given` is told which of it a turn was shown."""
+    of itself, and `given` is told which of it a turn was shown. `script` is what a session plays of its own."""
 
     def __init__(
         self,
@@ -100,10 +104,11 @@ class Composer:
         skills: Callable[[str], Listed] = lambda group: Listed(),
         recall: Callable[[Claim], Awaitable[Recalled]] = _nothing,
         given: Callable[[int, Sequence[str]], Awaitable[None]] = _unnoted,
+        script: Callable[[str], Awaitable[Any | None]] = _no_script,
     ) -> None:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
         self._config, self._host_tools, self._skills = config, host_tools, skills
-        self._recall, self._given = recall, given
+        self._recall, self._given, self._own_script = recall, given, script
         self._fences = Fences(home.state)
         self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
 
@@ -142,7 +147,8 @@ class Composer:
         }
         wakes, steps = claim.wakes, claim.steps
         if engine == "scripted":
-            context["script"] = self._script(settings.model.script)
+            own = await self._own_script(row["session"])
+            context["script"] = own if own is not None else self._script(settings.model.script)
         elif engine in THINKING:
             context["models"], wrong = models(self._config(), row["grp"], settings)
             entry = command_of(self._config(), settings.model)

@@ -14,7 +14,7 @@ from typing import Any
 from clawd.channel import NOTICE, ChannelLimits
 from clawd.errors import ClawdError, NotFound
 from clawd.ids import is_job
-from clawd.ledger import changes, deliveries, firings, groups, steering, streams, wakes
+from clawd.ledger import changes, contexts, deliveries, firings, groups, steering, streams, wakes
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.moves import after_fault
 from clawd.ledger.turns import check_lease, get, is_lease_of, next_claimable, of_conversation, step_count
@@ -273,11 +273,12 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
     if row["parts"] == "[]":
         raise ClawdError(f"the text of message {seq} has left the ledger; whoever sent it must send it again")
     old = get(tx, row["turn"])
-    copied = ("grp", "session", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice",
-              "tools")  # fmt: skip
+    copied = ("grp", "ordinal", "authority", "taint", "channel", "account", "chat", "thread", "choice", "tools")
+    session = contexts.heir(tx, old["session"])
     turn = tx.insert(
         "turn",
         **{name: old[name] for name in copied},
+        session=session,
         state="queued",
         queued_at=now,
         retry_of=old["id"],
@@ -291,7 +292,7 @@ def retry(tx: Transaction, seq: int, now: str) -> int:
         id = tx.insert("wake", key=f"retry:{turn}:{wake['id']}", state="pending", **again)
         tx.execute("INSERT INTO turn_wake (turn, wake, joined) VALUES (?, ?, ?)", turn, id, wake["joined"])
     for each in tx.all("SELECT seq FROM inbound WHERE turn = ? AND state = 'failed'", old["id"]):
-        tx.move("inbound", each["seq"], "retry", reason=None, told=0, turn=turn)
+        tx.move("inbound", each["seq"], "retry", reason=None, told=0, turn=turn, session=session)
     tx.execute("INSERT INTO step SELECT ?, n, attempt, message, shown FROM step WHERE turn = ?", turn, old["id"])
     tx.execute(
         "INSERT INTO effect (turn, tool, arguments, nth, state, result)"

@@ -154,6 +154,8 @@ class Unwritten:
 def unwritten(tx: Transaction, session: str) -> Unwritten | None:
     """What is to be written into the session's file next; None when that has everything that is whole. Its session is
     trusted no more than that, also where the owner lifted it since the piece was accepted."""
+    if tx.one("SELECT 1 FROM context WHERE session = ? AND seed IS NOT NULL", session) is not None:
+        return None  # it begins with what was handed on to it
     place = tx.one("SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session)
     found = Unwritten([], [], place["folder"], place["stem"]) if place is not None else None
     size = 0

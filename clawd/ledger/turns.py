@@ -12,7 +12,7 @@ from typing import Any
 
 from clawd.errors import LeaseLost, NotFound, UsageError
 from clawd.ids import is_job
-from clawd.ledger import groups, recalled
+from clawd.ledger import contexts, groups, recalled
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority, Lease
 from clawd.trust import Role, at_least, lowest
@@ -58,14 +58,15 @@ def get(tx: Transaction, turn: int) -> Row:
 
 
 def queue(tx: Transaction, place: Row | Mapping[str, Any], authority: Role, taint: float, now: str, **more: Any) -> int:
-    """A new turn at the end of its session's queue. `place` says whose it is and where its answer goes."""
-    session = tx.one(
-        "UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", place["session"]
-    )
+    """A new turn at the end of its session's queue, or of the one that this was handed over to. `place` says whose it is
+    and where its answer goes."""
+    id = contexts.heir(tx, place["session"])
+    session = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", id)
     assert session is not None
     return tx.insert(
         "turn",
-        **{name: place[name] for name in ("grp", "session", "channel", "account", "chat", "thread")},
+        **{name: place[name] for name in ("grp", "channel", "account", "chat", "thread")},
+        session=id,
         ordinal=session["ordinal"],
         state="queued",
         authority=authority,
@@ -91,9 +92,10 @@ def next_claimable(tx: Transaction, group: str) -> Row | None:
 
 
 def waiting_groups(tx: Transaction) -> list[str]:
-    """Groups with a queued turn, the longest-waiting first."""
+    """Groups with a queued turn of a session that is not shut, the longest-waiting first."""
     rows = tx.all(
-        "SELECT grp, MIN(id) AS first FROM turn WHERE state = 'queued' AND recorded_at IS NULL"
+        "SELECT grp, MIN(id) AS first FROM turn t WHERE state = 'queued' AND recorded_at IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM context c WHERE c.session = t.session AND c.gate IS NOT NULL)"
         " GROUP BY grp ORDER BY first"
     )
     return [row["grp"] for row in rows]
@@ -247,9 +249,16 @@ def is_lease_of(row: Row, lease: Lease) -> bool:
     return (row["run"], row["attempt"], row["worker"]) == (lease.run, lease.attempt, lease.worker)
 
 
-def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
-    """Keep message `n`. The same one again changes nothing; another one under the same number is refused, and so is
-    what would be too much for one turn."""
+def add_step(
+    tx: Transaction,
+    lease: Lease,
+    n: int,
+    message: dict[str, Any],
+    shown: list[int],
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Keep message `n`, and what its agent noted with it. The same one again changes nothing; another one under the
+    same number is refused, and so is what would be too much for one turn."""
     turn = check_lease(tx, lease)
     old = tx.one("SELECT message FROM step WHERE turn = ? AND n = ?", lease.turn, n)
     if old is not None:
@@ -266,6 +275,13 @@ def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], sho
     if kept["n"] >= MOST_STEPS or kept["size"] + len(text) > MOST_STEP_BYTES:
         raise UsageError(f"a turn may have {MOST_STEPS} steps and {MOST_STEP_BYTES >> 20} MB of them")
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
+    if notes and not is_job(turn["session"]):
+        contexts.add_noted(tx, lease.turn, notes)
+
+
+def counted(tx: Transaction, turn: int, window: int | None) -> None:
+    """What an engine says that its last call read and wrote; it counts where no call of the turn came by us."""
+    tx.execute("UPDATE turn SET window_tokens = ? WHERE id = ?", window, turn)
 
 
 def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:

@@ -1,4 +1,4 @@
-"""Wakes that nobody typed: of a schedule, a changed file, a request from outside. One transaction makes the wake and
+"""Wakes that nobody typed: of a schedule, a changed file, a request from outside, a session that goes on. One transaction makes the wake and
 its turn; the same key again makes nothing."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from clawd.ledger.inbound import MAX_QUEUED
 from clawd.model import Authority, Part
 from clawd.trust import Origin
 
-Kind = Literal["schedule", "file", "webhook"]
-UNASKED: tuple[Kind, ...] = ("schedule", "file", "webhook")
+Kind = Literal["schedule", "file", "webhook", "handoff"]
+UNASKED: tuple[Kind, ...] = ("schedule", "file", "webhook", "handoff")
 NOTHING = "NOTHING"  # the whole answer of a turn that nobody asked for, where there is nothing to tell
 
 

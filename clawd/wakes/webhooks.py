@@ -24,7 +24,6 @@ import anyio
 from anyio import to_thread
 
 from clawd import faults
-from clawd.approvals.words import visible
 from clawd.clock import Clock, backoff, rfc3339
 from clawd.config.home import Home, group_folders
 from clawd.config.live import LiveConfig
@@ -36,6 +35,7 @@ from clawd.ledger.db import Ledger
 from clawd.ledger.deliveries import address_of
 from clawd.model import Part
 from clawd.tasks import Whole
+from clawd.text import made_visible
 from clawd.trust import Origin
 from clawd.wakes.hook import Hook, Key, Patience, Refusal, Refusals
 from clawd.wakes.signatures import Genuine
@@ -301,10 +301,10 @@ class Webhooks:
 def _parts(hook: Hook, genuine: Genuine, body: bytes, file: str) -> list[Part]:
     """What the person wrote into the hook's table, then what came: a path, and how it begins."""
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
-    shown = visible(text[:EXCERPT])[:EXCERPT]
+    shown = made_visible(text[:EXCERPT])[:EXCERPT]
     event = f", event {genuine.event}" if genuine.event else ""
     head = f"{INSIDE}/{file} ({len(body):,} bytes), the body of a request to the webhook {hook.name}{event}"
-    whole = f"{head}. {'All of it' if visible(text) == shown else 'It begins'}:\n\n{shown}" if body else f"{head}."
+    whole = f"{head}. {'All of it' if made_visible(text) == shown else 'It begins'}:\n\n{shown}" if body else f"{head}."
     return [
         Part("typed", Origin.OWNER, hook.prompt or _UNASKED),
         Part("attachment", Origin.EXTERNAL, whole, name=file),

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.approvals.kind import Words
-from clawd.approvals.words import named, quoted, request, visible, whole
+from clawd.approvals.words import named, quoted, request, whole
+from clawd.text import made_visible
 
 
 @pytest.mark.parametrize(
@@ -28,12 +29,12 @@ from clawd.approvals.words import named, quoted, request, visible, whole
     ],
 )
 def test_what_does_not_show_is_made_visible(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert made_visible(text) == shown
 
 
 @given(st.text())
 def test_every_letter_of_what_is_shown_shows(text: str) -> None:
-    for letter in visible(text):
+    for letter in made_visible(text):
         assert letter in "\n " or unicodedata.category(letter)[0] in "LMNPS", ascii(letter)
 
 

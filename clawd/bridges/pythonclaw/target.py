@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from clawd import faults
-from clawd.bridges.exported import put
 from clawd.bridges.foreign.place import shown
 from clawd.bridges.pythonclaw import home as homes
 from clawd.bridges.pythonclaw.home import CONTEXT
 from clawd.config.home import is_home
 from clawd.errors import Refused, StorageError, UnsafePath, UsageError
-from clawd.files import directory_beneath, open_beneath, read_beneath, sweep_beneath, write_atomic
+from clawd.files import directory_beneath, open_beneath, put_beneath, read_beneath, sweep_beneath, write_atomic
 from clawd.memory import keyed
 
 NAME = ".clawd-bridge.json"
@@ -184,7 +183,7 @@ class Target:
                 at = open_beneath(root, path)
                 mode = stat.S_IMODE(os.fstat(at).st_mode)
                 os.close(at)
-            put(root, path, data, mode)
+            put_beneath(root, path, data, mode)
         finally:
             os.close(root)
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawd.cli.catalogue import backups, bridges, conversations, home, knowledge, outside
+from clawd.cli.catalogue import backups, bridges, conversations, home, knowledge, outside, runs
 from clawd.cli.catalogue.arguments import Command
 
 __all__ = ["COMMANDS", "Command"]
 
 _LATER = {
-    "context": "decide run compact handoff status expand signal export calibrate",
+    "context": "decide compact handoff status expand signal export calibrate",
     "skills": "history revert",
     "session": "seal resume",
-    "experiment": "memory",
     "erase": "",
     "migrate": "",
     "dashboard": "",
@@ -31,7 +30,7 @@ def _later() -> Iterator[Command]:
             yield Command((noun, verb) if verb else (noun,), "not built yet")
 
 
-_TABLES = (home, conversations, knowledge, bridges, outside, backups)
+_TABLES = (home, conversations, runs, knowledge, bridges, outside, backups)
 
 COMMANDS: dict[tuple[str, ...], Command] = {
     command.words: command for table in _TABLES for command in table.COMMANDS

@@ -24,7 +24,9 @@ CREATE TABLE context (
     failures INTEGER NOT NULL DEFAULT 0,       -- summaries in a row that came to nothing
     verify_failed INTEGER NOT NULL DEFAULT 0,  -- a summary left something out: it is to be handed over
     wanted TEXT,                               -- compact or handoff, asked for by hand
-    confirm INTEGER,                           -- the approval that it waits for
+    confirm INTEGER,                           -- the number of the approval that it waits for
+    declined TEXT,                             -- JSON {action, trigger, window, by}: what was said no to, and when
+    refused TEXT,                              -- JSON {window, why, told}: it could not be handed over, and why
     confirmed_by TEXT,
     parent TEXT REFERENCES session (id),
     successor TEXT REFERENCES session (id),
@@ -34,12 +36,14 @@ CREATE TABLE context (
     manifest_file TEXT,                        -- its name below manifests/
     seed TEXT,                                 -- JSON of the manifest that it begins with, until that is in its file
     sealed_at TEXT,
+    told TEXT,                                 -- JSON: what its chat was told once, and is not told again
     seq INTEGER NOT NULL DEFAULT 0,            -- of its last decision
-    dirty INTEGER NOT NULL DEFAULT 1,          -- its files are to be written
+    measured INTEGER NOT NULL DEFAULT 0,       -- of its last line of metrics.jsonl
+    dirty INTEGER NOT NULL DEFAULT 1,          -- how often it changed since its files were written
     updated TEXT NOT NULL
 ) STRICT;
 CREATE INDEX context_gate ON context (gate) WHERE gate IS NOT NULL;
-CREATE INDEX context_dirty ON context (session) WHERE dirty = 1;
+CREATE INDEX context_dirty ON context (session) WHERE dirty > 0;
 
 -- What a session holds on to, whatever its window loses.
 CREATE TABLE pinned (
@@ -78,6 +82,14 @@ CREATE TABLE compaction (
 CREATE INDEX compaction_session ON compaction (session, id);
 CREATE INDEX compaction_open ON compaction (session) WHERE state IN ('begun', 'asked', 'ready');
 
+-- What the agent of a turn noted in it, until the turn is settled.
+CREATE TABLE noted (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    turn INTEGER NOT NULL REFERENCES turn (id),
+    notes TEXT NOT NULL                        -- JSON: texts by class
+) STRICT;
+CREATE INDEX noted_turn ON noted (turn);
+
 -- Lines of decisions.jsonl and metrics.jsonl that are not in their file yet.
 CREATE TABLE journal (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -86,3 +98,11 @@ CREATE TABLE journal (
     line TEXT NOT NULL                         -- JSON, with `seq`
 ) STRICT;
 CREATE INDEX journal_session ON journal (session, id);
+
+-- What the engine `scripted` plays in a session of `clawd context run`: read from the owner's file when it begins, and
+-- let go when it ends. No agent and no chat can choose it.
+CREATE TABLE play (
+    session TEXT PRIMARY KEY REFERENCES session (id),
+    sha256 TEXT NOT NULL,                      -- of the file's bytes
+    script TEXT NOT NULL                       -- JSON
+) STRICT;
