@@ -31,6 +31,7 @@ _BLOCK = tarfile.BLOCKSIZE
 _STORED = 0xFFFF  # bytes of a stored block
 _GZIP = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _MOST_PAX = 64 << 10
+_MOST_ZEROS = 2 * tarfile.RECORDSIZE  # that some programs end an archive with
 _PAX = frozenset(("path", "size", "mtime"))
 _ENCODING = ("utf-8", "surrogateescape")
 _BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -194,7 +195,7 @@ class Reader:
         self._skip(self._rest)
         yield from self._members()
         try:
-            if self._file.read(1):
+            if len(rest := _filled(self._file, _MOST_ZEROS + 1)) > _MOST_ZEROS or rest.strip(b"\0"):
                 raise Unsound("it goes on behind its end")
         except _BROKEN as error:
             raise Unsound(_broken(error)) from None

@@ -22,6 +22,7 @@ class Merging:
         self._present: dict[_Key, Stamp] = {}
         self._known: set[int] = set()
         self._backup: dict[_Key, Stamp] = {}
+        self._behind: set[_Key] = set()  # those that the backup's lines are appended of
 
     def present(self, stamp: Stamp) -> None:
         self._present[stamp.group, stamp.id] = stamp
@@ -29,8 +30,12 @@ class Merging:
 
     def backup(self, stamp: Stamp) -> Stamp | None:
         """The line itself where the present ledger lacks it: it is to be appended."""
-        self._backup[stamp.group, stamp.id] = stamp
-        return None if hash(stamp) in self._known else stamp
+        key = (stamp.group, stamp.id)
+        self._backup[key] = stamp
+        if hash(stamp) in self._known:
+            return None
+        self._behind.add(key)
+        return stamp
 
     def last(self) -> Iterator[Stamp]:
         """What is to be said at the end, of each memory whose last line would not say what holds."""
@@ -38,13 +43,19 @@ class Merging:
             now = self._present.get(key)
             if now is None or now == kept:
                 continue
-            lower = min(kept.trust, now.trust), min(kept.taint, now.taint)
-            if _is_shut(now):
-                yield now  # the backup's own lines may stand behind it
-            elif _is_shut(kept):
-                yield kept
-            else:
-                yield replace(kept, op="carry", trust=lower[0], taint=lower[1], private=kept.private or now.private)
+            holds = _lower(now, kept)
+            if holds != now or key in self._behind:
+                yield holds
+
+
+def _lower(now: Stamp, kept: Stamp) -> Stamp:
+    if _is_shut(now):
+        return now
+    if _is_shut(kept):
+        return kept
+    trust, taint = min(kept.trust, now.trust), min(kept.taint, now.taint)
+    lower = replace(kept, op="carry", trust=trust, taint=taint, private=kept.private or now.private)
+    return now if now == lower else lower
 
 
 def _is_shut(stamp: Stamp) -> bool:

@@ -67,15 +67,15 @@ def version(tx: Transaction) -> int:
 
 
 def known(tx: Transaction, group: str | None) -> bytes:
-    """What is known of trust now, of all groups or one: {groups{name: {authority, taint}}, sessions{id: {taint, seq}},
-    authored[], sequences{table: n}}. A turn that is not over has its own fall counted in already."""
+    """What is known of trust now, of all groups or one: {groups{name: {authority, taint}}, sessions{id: {taint, seq,
+    measured}}, authored[], sequences{table: n}}. A turn that is not over has its own fall counted in already."""
     standing = {row["name"]: [row["authority"], row["taint"]] for row in tx.all("SELECT * FROM grp")}
     open_turns = "SELECT grp, authority, taint FROM turn WHERE recorded_at IS NULL"
     for row in tx.all(f"{open_turns} UNION ALL SELECT grp, authority, taint FROM run WHERE state <> 'gone'"):
         authority, taint = standing[row["grp"]]
         standing[row["grp"]] = [lowest([Role(authority), Role(row["authority"])]), min(taint, row["taint"])]
     sessions = tx.all(
-        "SELECT s.id, s.taint, COALESCE(c.seq, 0) AS seq FROM session s LEFT JOIN context c ON c.session = s.id"
+        "SELECT s.id, s.taint, COALESCE(c.seq, 0) AS seq, COALESCE(c.measured, 0) AS measured FROM session s LEFT JOIN context c ON c.session = s.id"
         " WHERE s.stem <> '' AND (?1 IS NULL OR s.grp = ?1)",
         group,
     )
@@ -86,7 +86,7 @@ def known(tx: Transaction, group: str | None) -> bytes:
             for name, (authority, taint) in standing.items()
             if group in (None, name)
         },
-        "sessions": {row["id"]: {"taint": row["taint"], "seq": row["seq"]} for row in sessions},
+        "sessions": {row["id"]: {name: row[name] for name in ("taint", "seq", "measured")} for row in sessions},
         "authored": [dict(row) for row in authored],
         "sequences": {row["name"]: row["seq"] for row in tx.all("SELECT name, seq FROM sqlite_sequence")},
     }
@@ -128,7 +128,11 @@ def known_of(data: bytes) -> Known:
                 for name, each in said.get("groups", {}).items()
             },
             "sessions": {
-                str(id): {"taint": _share(each["taint"]), "seq": _count(each["seq"])}
+                str(id): {
+                    "taint": _share(each["taint"]),
+                    "seq": _count(each["seq"]),
+                    "measured": _count(each["measured"]),
+                }
                 for id, each in said.get("sessions", {}).items()
             },
             "authored": [
@@ -284,9 +288,10 @@ def _windows(tx: Transaction, rows: Rows, ids: set[str], known: Known) -> None:
         for table in ("journal", "pinned", "compaction", "context"):
             tx.execute(f"DELETE FROM {table} WHERE session = ?", id)
     for row in rows["context"]:
-        seq = max(row.get("seq", 0), known.get("sessions", {}).get(row["session"], {}).get("seq", 0))
+        said = known.get("sessions", {}).get(row["session"], {})
+        last = {name: max(row.get(name, 0), said.get(name, 0)) for name in ("seq", "measured")}  # in its files, perhaps
         linked = {name: row.get(name) if row.get(name) in ids else None for name in ("parent", "successor")}
-        _insert(tx, "context", {**row, **linked, "seq": seq, "dirty": 1})
+        _insert(tx, "context", {**row, **linked, **last, "dirty": 1})
     for table in ("pinned", "compaction", "journal"):
         for row in rows[table]:
             free = tx.one(f"SELECT 1 FROM {table} WHERE id = ?", row["id"]) is None

@@ -103,7 +103,10 @@ def _lower(tx: Transaction, known: Known) -> None:
             groups.fall(tx, name, Role(said["authority"]), said["taint"])
     for id, said in known["sessions"].items():
         groups.distrust(tx, id, said["taint"])
-        tx.execute("UPDATE context SET seq = MAX(seq, ?), dirty = 1 WHERE session = ?", said["seq"], id)
+        tx.execute(
+            "UPDATE context SET seq = MAX(seq, ?), measured = MAX(measured, ?), dirty = 1 WHERE session = ?",
+            *(said["seq"], said["measured"], id),
+        )
     for row in known["authored"]:
         moved.authored(tx, row)
     for table, least in known["sequences"].items():
