@@ -47,8 +47,14 @@ class Owner:
         person = self._roster.read().by_account(sender)
         return person.name if person is not None and person.role == Role.OWNER.value else None
 
-    def where(self, tx: Transaction, but_not: str | None = None) -> tuple[str, Address]:
-        for row in chats.direct(tx):
+    def where(self, tx: Transaction, but_not: str | None = None, here: Address | None = None) -> tuple[str, Address]:
+        direct = chats.direct(tx)
+        if here is not None:  # it comes first
+            if here.channel == "terminal":
+                return _AT_TERMINAL, here
+            at = here.channel, here.account, here.chat
+            direct = sorted(direct, key=lambda row: (row["channel"], row["account"], row["chat"]) != at)
+        for row in direct:
             if row["channel"] in (but_not, "terminal") or not self._is_live(row["channel"]):
                 continue
             if (name := self.name_of(row["channel"], row["sender"])) is not None:

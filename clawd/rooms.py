@@ -16,6 +16,7 @@ from clawd import stores
 from clawd.adapters import Adapters
 from clawd.approvals.approvals import Approvals
 from clawd.approvals.budget import raise_of
+from clawd.approvals.context import Confirming, Context
 from clawd.approvals.kinds import kinds
 from clawd.approvals.wall import Wall
 from clawd.arrivals.rooms import Rooms as Arrivals
@@ -49,9 +50,13 @@ from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
 from clawd.ledger import questions, scripts
+from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.lifecycle.deciding import Thresholds
+from clawd.lifecycle.profiles import thresholds
+from clawd.lifecycle.store import manifest_store
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -92,6 +97,7 @@ from clawd.upkeep import Upkeep
 from clawd.usage import prices
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.usage.prices import window_of
 from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
@@ -166,37 +172,40 @@ class Rooms:
             recall=self.memories.recall,
             given=self.memories.shown,
             script=lambda session: ledger.do(lambda tx: scripts.of(tx, session)),
+            hard=lambda group, standing: self._thresholds_of(group, standing).hard,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
-        handing = HandingOver(
+        compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
+        self.handing = HandingOver(
             home,
             ledger,
             clock,
             alone=self.recorder.alone,
             limits=self.channels.limits_of,
-            deliver=lambda to: self.outbox.wake(to),
+            deliver=self.outbox.wake,
             wake=lambda group: self.dispatcher.wake(group),
-            tell=self.owner.tell_soon,
+            tell=lambda sentence: self.owner.tell_soon(sentence),
         )
         ruling = Ruling(lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root)
         self.lifecycle = Lifecycle(
             ledger,
             clock,
             tasks,
-            Compactor(),
-            handing,
+            compactor,
+            self.handing,
             Projector(home, ledger, clock, ruling),
             rules=ruling,
             price=self.books.cost,
             limits=self.channels.limits_of,
             deliver=lambda to: self.outbox.wake(to),
         )
-        handing.seeded = self._seeded
+        compactor.soon = self.lifecycle.soon
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
+        self.handing.seeded = self.injector.write
         self.redaction = Redaction(home, ledger, clock, self.recorder.alone)
         self.recorder.recorded, self.memories.forgotten = self.redaction.recorded, self.redaction.redact
         self.dispatcher = Dispatcher(
@@ -222,7 +231,7 @@ class Rooms:
             trouble,
         )
         ledger_store, memory_store = LedgerStore(home.ledger_file, home.blobs), MemoryStore(home, clock)
-        for store in (session_store(home), memory_store, group_folder_store(home), ledger_store):
+        for store in (session_store(home), manifest_store(home), memory_store, group_folder_store(home), ledger_store):
             stores.register(store)
         self.dispatcher.reconciler.runs = Runs(
             home,
@@ -275,6 +284,12 @@ class Rooms:
                 raised=self.dispatcher.spending.look,
                 scheduled=lambda group: self.clockwork.look(group),
                 watched=lambda group: self.files.renew(group),
+                context=Context(
+                    lambda tx, session, decision, by: self.lifecycle.carry_out(tx, session, decision, by),
+                    soon=self.lifecycle.soon,
+                    wake=self.dispatcher.wake,
+                    limits=self.channels.limits_of,
+                ),
             ),
             self.owner,
             limits=self.channels.limits_of,
@@ -282,6 +297,7 @@ class Rooms:
             wake=self.dispatcher.wake,
             blobs=home.blobs,
         )
+        self.lifecycle.confirming = Confirming(self.approvals, self.channels.limits_of)
         self.dispatcher.spending.ask = self._ask_for_more
         self.sockets = Sockets(
             self.counter,
@@ -314,6 +330,7 @@ class Rooms:
             output=self.executor.output,
         )
         self.operations = Operations(home, ledger, clock, self.dispatcher, self.approvals)
+        self.operations.settled = self.lifecycle.soon
         self.conversations = Conversations(
             home, ledger, signals, self.operations, self.channels["terminal"], self.bindings.base
         )
@@ -478,13 +495,16 @@ class Rooms:
         self.webhooks.look()
         self.clockwork.look()
 
-    async def _seeded(self, session: str) -> None:
-        self.lifecycle.soon(session)
-
     def _settings(self, group: str) -> Effective:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
+        """At how many tokens a session of the group is compacted, and handed over. Raises ConfigError."""
+        config, settings = self.config.current, self.config.for_group(group)
+        own = (standing.profile, standing.soft, standing.hard)
+        return thresholds(config, settings, *own, window=window_of(settings.model.model), root=self.home.root)
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""

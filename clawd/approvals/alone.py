@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clawd.approvals.approvals import Approvals
+from clawd.approvals.context import Context
 from clawd.approvals.kind import Kind
 from clawd.approvals.schedule import Schedule
 from clawd.approvals.send import Send
@@ -25,6 +26,7 @@ def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
         Schedule.name: Schedule(home, clock, _nothing),
         Watch.name: Watch(home, _nothing),
         Skill.name: Skill(home),
+        Context.name: Context(_nothing),
     }
     return Approvals(
         ledger, clock, None, kinds, _Nobody(), limits=lambda channel: NOTICE, deliver=_nothing, wake=_nothing,
@@ -39,7 +41,7 @@ def _nothing(*arguments: Any, **named: Any) -> None:
 class _Nobody:
     """Nobody is asked here."""
 
-    def where(self, tx: Transaction, but_not: str | None = None) -> tuple[str, Address]:
+    def where(self, tx: Transaction, but_not: str | None = None, here: Address | None = None) -> tuple[str, Address]:
         raise AssertionError
 
     def names(self) -> Sequence[str]:

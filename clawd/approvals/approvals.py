@@ -65,9 +65,9 @@ def _room(limits: ChannelLimits) -> int:
 class Owners(Protocol):
     """Who decides, as people.toml has it now, and where they are asked. All may be called in the ledger's thread."""
 
-    def where(self, tx: Transaction, but_not: str | None = None) -> tuple[str, Address]:
-        """An owner's name, and their newest direct chat on a channel that is live and is not `but_not`; else the
-        terminal."""
+    def where(self, tx: Transaction, but_not: str | None = None, here: Address | None = None) -> tuple[str, Address]:
+        """An owner's name, and their direct chat `here`, else their newest on a channel that is live and is not
+        `but_not`; else the terminal."""
         ...
 
     def names(self) -> Sequence[str]:
@@ -145,9 +145,10 @@ class Approvals:
         *,
         turn: int | None = None,
         but_not: str | None = None,
+        here: Address | None = None,
     ) -> Asked:
         """The same as a part of a transaction; call `look_again` when that is durable. `turn` asks for it, and its
-        session is told what became of it."""
+        session is told what became of it. It is asked `here`, if that is a direct chat of an owner."""
         of, now = self._kinds[kind], self._clock.now()
         what = of.Effect(**effect)
         subject, group = of.subject(what), of.group(what)
@@ -157,7 +158,7 @@ class Approvals:
             raise UsageError(refusal)
         if approvals.open_count(tx, kind, group) >= of.most:
             raise UsageError(f"{of.most} questions of this kind wait for the owner already")
-        person, at = self._owners.where(tx, but_not)
+        person, at = self._owners.where(tx, but_not, here)
         known = asdict(what)
         hash = approvals.digest(kind, known, of.rests_on(tx, what))
         row = approvals.add(
@@ -182,6 +183,11 @@ class Approvals:
         )  # fmt: skip
         approvals.shown(tx, row["id"], of.words(tx, what).title, None)
         approvals.decide(tx, row, "approve", BY_ITSELF, None, now)
+
+    def void_in(self, tx: Transaction, id: int, why: str) -> None:
+        """As a part of a transaction: an open approval is asked no more."""
+        tx.move("approval", id, "void", result=why)
+        self._end(tx, id)
 
     def _show(self, tx: Transaction, row: Row, words: Words, at: Address) -> None:
         """Put the message into the outbox. What does not fit into it goes before it, whole, as a file."""
@@ -374,6 +380,9 @@ class Approvals:
         """Say what became of an approval: in its message, which loses its buttons; beside it where that could be
         overlooked; and to the agent that asked."""
         row, now = approvals.get(tx, id), rfc3339(self._clock.now())
+        if row["state"] != "done" and row["kind"] in self._kinds:
+            kind, effect = self._known(row)
+            kind.closed(tx, effect, row, now)
         by_itself = (row["decided"] or "").endswith(BY_ITSELF)
         if by_itself and row["state"] == "done":
             return
@@ -420,8 +429,17 @@ class Approvals:
         self._deliver(Address(row["channel"], row["account"], row["chat"], ""))
         if row["grp"] is not None and row["turn"] is not None:
             self._wake(row["grp"])
-        if row["kind"] in self._kinds and self._kinds[row["kind"]].undoes and self._start_soon is not None:
-            self._start_soon(self._undo, row["id"])
+        if row["kind"] in self._kinds and self._start_soon is not None:
+            if self._kinds[row["kind"]].undoes:
+                self._start_soon(self._undo, row["id"])
+            self._start_soon(self._over, row["id"])
+
+    async def _over(self, id: int) -> None:
+        """Whoever waits for what came to nothing is told."""
+        row = await self._ledger.do(lambda tx: approvals.get(tx, id))
+        if row["state"] in ("denied", "expired", "void", "failed"):
+            kind, effect = self._known(row)
+            kind.over(effect)
 
     async def _undo(self, id: int) -> None:
         """What was made for a question that got no yes is taken back."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from clawd.ledger.db import Transaction
+from clawd.ledger.db import Row, Transaction
 
 DAY = timedelta(days=1)
 
@@ -78,3 +78,9 @@ class Kind:
 
     def after(self, effect: Any) -> None:
         """It is done, durably: whoever waits for it is told. In the event loop."""
+
+    def closed(self, tx: Transaction, effect: Any, row: Row, now: str) -> None:
+        """The approval `row` came to nothing (denied, expired, void, failed), in the transaction that says so."""
+
+    def over(self, effect: Any) -> None:
+        """The same, durably. In the event loop."""

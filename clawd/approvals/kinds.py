@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from clawd.approvals.budget import Budget
 from clawd.approvals.chats import Bind, Group, Person
+from clawd.approvals.context import Context
 from clawd.approvals.kind import Kind
 from clawd.approvals.schedule import Schedule
 from clawd.approvals.send import Send
@@ -30,11 +31,12 @@ def kinds(
     raised: Callable[[], None],
     scheduled: Callable[[str], None],
     watched: Callable[[str], None],
+    context: Context | None = None,
 ) -> dict[str, Kind]:
     """`limits` are those of a channel that is there; `raised` is told that a budget was, `scheduled` and `watched`
     which group has other schedules and watches."""
     chat = (home, bindings, limits, deliver)
-    every = [
+    every: list[Kind] = [
         Person(*chat, roster),
         Group(*chat),
         Bind(*chat),
@@ -44,4 +46,5 @@ def kinds(
         Skill(home),
         Watch(home, watched),
     ]
+    every += [context] if context is not None else []
     return {kind.name: kind for kind in every}

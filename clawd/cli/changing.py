@@ -8,6 +8,7 @@ from typing import Any
 from clawd.cli.page import cell, give, say
 from clawd.commands import writing
 from clawd.config.home import Home
+from clawd.errors import UsageError
 
 
 def _done(options: Namespace, result: Any, sentence: str) -> int:
@@ -36,6 +37,14 @@ def clean(options: Namespace, home: Home) -> int:
 def trust(options: Namespace, home: Home) -> int:
     result = writing.call(home, "groups.trust", name=options.group)
     return _done(options, result, f"work/ of {options.group} is trusted as it is")
+
+
+def resume(options: Namespace, home: Home) -> int:
+    id = options.id or options.session
+    if not id:
+        raise UsageError("which session? clawd session list shows them")
+    result = writing.call(home, "session.resume", session=id)
+    return _done(options, result, f"{id} goes on")
 
 
 def retry(options: Namespace, home: Home) -> int:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clawd.approvals import context as asking
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.commands import arrivals, external, memory, people, schedules
@@ -25,7 +26,7 @@ from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import check_session_id, folder_name
 from clawd.ledger import ends, groups, turns
 from clawd.ledger.approvals import Verdict, shown_as
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.people.roster import LiveRoster
 from clawd.sessions import reading
 from clawd.sessions.names import rebuild
@@ -64,6 +65,8 @@ class Operations:
     ) -> None:
         self._home, self._ledger, self._clock, self._dispatcher = home, ledger, clock, dispatcher
         self._approvals, self.clock = approvals, clock
+        self.settled: Callable[[str], None] = lambda session: None
+        """Hears of a session whose files are to be written."""
 
     def table(self) -> dict[str, Operation]:
         return {name: partial(operation, self) for name, operation in _OPERATIONS.items()}
@@ -150,6 +153,22 @@ class Operations:
         row = await self._known(params)
         await self._ledger.do(lambda tx: groups.lift(tx, row.name, sessions=True, now=self._now()))
         return {"group": row.name, "authority": "owner", "taint": 1.0}
+
+    async def resume(self, params: Params) -> Params:
+        """A session that is paused goes on. Raises NotFound, and ClawdError for one that is over."""
+        id = text(params, "session")
+
+        def resume(tx: Transaction) -> tuple[str, str]:
+            row = tx.one("SELECT id, grp FROM session WHERE id = ? AND stem <> ''", id)
+            if row is None:
+                raise NotFound(f"there is no session {id!r}", hint="clawd session list")
+            return row["grp"], asking.resume(tx, row["id"], self._now())
+
+        group, status = await self._ledger.do(resume)
+        self.settled(id)
+        if self._dispatcher is not None:
+            self._dispatcher.wake(group)
+        return {"session": id, "group": group, "status": status}
 
     async def retry(self, params: Params) -> Params:
         id = params.get("id")
@@ -274,6 +293,7 @@ _OPERATIONS = {
     "groups.clean": Operations.clean_group,
     "groups.trust": Operations.trust_group,
     "messages.retry": Operations.retry,
+    "session.resume": Operations.resume,
     "budget.raise": Operations.raise_budget,
     "approvals.approve": Operations.approve,
     "approvals.deny": Operations.deny,

@@ -50,6 +50,9 @@ class Reach:
         for address in told:
             self._dispatcher.deliver(address)
 
+    def woken(self, group: str) -> None:
+        self._dispatcher.wake(group)
+
     def state_of(self, group: str) -> str:
         settings = self._config.for_group(group)
         run = self._dispatcher.active.get(group)

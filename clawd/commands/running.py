@@ -86,8 +86,7 @@ class RunOperations:
                 _resumable(tx, session)
             else:
                 _made(tx, session, name, now)
-                goal = {"turn": None, "at": now, "origin": Origin.OWNER, "trust": 1.0}
-                contexts.pin(tx, session, "goal", values["goal"], **goal)
+                contexts.pin(tx, session, "goal", values["goal"], turn=None, at=now, origin=Origin.OWNER, trust=1.0)
             opened = {"gate": None} if (contexts.of(tx, session, now)["gate"]) == "paused" else {}
             contexts.update(tx, session, now, status="running", stopped_reason=None, **values, **opened)
             if script is not None:

@@ -3,9 +3,10 @@ durable."""
 
 from __future__ import annotations
 
+from clawd.approvals.context import why_shut
 from clawd.errors import UsageError
 from clawd.intake import Command, CommandContext, Done, Filed
-from clawd.ledger import ends, groups, questions, turns
+from clawd.ledger import contexts, ends, groups, handing, questions, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.trust import Role, at_least
@@ -17,11 +18,12 @@ def _help(tx: Transaction, context: CommandContext, row: Row, rest: str, now: st
 
 
 def _status(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    shut = why_shut(contexts.find(tx, row["session"]))
     queued = len(turns.of_conversation(tx, row["session"], "queued", "held"))
     live = turns.of_conversation(tx, row["session"], "claimed")
     working = ", ".join(f"working on turn {turn['id']}, attempt {turn['attempt']}" for turn in live)
     said = f"session {row['session']}: {working or 'nothing is running'}, {queued} waiting"
-    return Done(f"{said}\n{context.state_of(row['grp'])}")
+    return Done("\n".join(filter(None, [said, context.state_of(row["grp"]), shut])))
 
 
 def _stop(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
@@ -47,7 +49,14 @@ def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str
     base = session.base if session else row["session"]
     said = _withdrawn(tx, row)
     segment = groups.next_segment(tx, base, now)
-    return Done(f"A new conversation begins: {segment.id}. The old one stays in its file.{said}")
+    waited = 0
+    if session is not None and why_shut(contexts.find(tx, session.id)) and not handing.is_live(tx, session.id):
+        waited = handing.move(tx, session.id, segment.id)
+    said += f" What waited ({waited}) is answered there." if waited else ""
+    return Done(
+        f"A new conversation begins: {segment.id}. The old one stays in its file.{said}",
+        lambda: context.woken(row["grp"]),
+    )
 
 
 def _withdrawn(tx: Transaction, row: Row) -> str:

@@ -154,7 +154,7 @@ class Effective:
 _LATER = ("distil",)
 _GROUP_LATER = (
     *("learn", "default_session_tag"),
-    *("require_confirm", "agent_id", "memory_namespace", "shared"),
+    *("agent_id", "memory_namespace", "shared"),
 )
 
 

@@ -22,6 +22,10 @@ class CommandContext(Protocol):
         of it."""
         ...
 
+    def woken(self, group: str) -> None:
+        """The group has turns that may be handed out."""
+        ...
+
     def state_of(self, group: str) -> str:
         """One line on the group's sandbox and engine."""
         ...

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import anyio
 
 from clawd import faults
+from clawd.approvals.context import why_shut
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.errors import ClawdError, StorageError, UsageError
@@ -25,7 +26,7 @@ from clawd.intake.commands import Command, CommandContext, Done, Filed, Press, p
 from clawd.intake.decision import Rules
 from clawd.intake.rates import RATE_MESSAGES, Rates
 from clawd.intake.waiting import Waiting, interrupted, why_held
-from clawd.ledger import changes, chats, deliveries, groups, held, inbound, questions
+from clawd.ledger import changes, chats, contexts, deliveries, groups, held, inbound, questions
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.ledger.inbound import Accepted
@@ -204,7 +205,10 @@ class Intake:
                 return _Taken(replace(accepted, state="stale"), row, held.OLD)
             if reason == held.LISTENING:
                 held.bound_lines(tx, accepted.seq)
-            said = told or (_MERGED if accepted.merged else None)
+            shut = why_shut(contexts.find(tx, session.id)) if accepted.turn is not None else None
+            if shut:
+                tx.execute("UPDATE inbound SET told = 1 WHERE seq = ?", accepted.seq)
+            said = told or shut or (_MERGED if accepted.merged else None)
             if said and incoming.channel != "terminal":
                 self._tell(tx, row, said, stamp)
             return _Taken(accepted, row, reason, interrupted(tx, accepted, rules.followups, stamp), said)

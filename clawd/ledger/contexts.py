@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from clawd.ledger.db import Row, Transaction
@@ -186,3 +187,48 @@ def unfinished(tx: Transaction) -> list[str]:
         " UNION SELECT session FROM journal"
     )
     return [row["session"] for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A compaction that the ledger knows. Only one that is `written` stands for anything; `starts` and `kept` are where
+    its block and what it keeps were in the file."""
+
+    id: int
+    written: bool
+    upto: int | None
+    masked: int | None
+    trust: float
+    starts: int | None = None
+    kept: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a session's file is shown by: its compactions, the newest first, and whether it began with a manifest.
+    `profile`, `soft` and `hard` are its own, None where the config says them."""
+
+    compactions: tuple[Compacted, ...] = ()
+    seeded: bool = False
+    profile: str | None = None
+    soft: int | None = None
+    hard: int | None = None
+
+
+AS_IT_IS = Standing()
+"""Of a session that nothing stands for: its file is shown as it is."""
+
+
+def standing(tx: Transaction, session: str) -> Standing:
+    row = find(tx, session)
+    if row is None:
+        return AS_IT_IS
+    known = tuple(
+        Compacted(
+            each["id"], each["state"] == "written", each["upto"], each["masked"], each["trust"], each["starts"],
+            each["kept"],
+        )
+        for each in reversed(compactions(tx, session))
+        if each["state"] != "failed"
+    )  # fmt: skip
+    return Standing(known, row["parent"] is not None, row["profile"], row["soft"], row["hard"])

@@ -13,6 +13,7 @@ from typing import Any
 from clawd.errors import LeaseLost, NotFound, UsageError
 from clawd.ids import is_job
 from clawd.ledger import contexts, groups, recalled
+from clawd.ledger.contexts import AS_IT_IS, Standing
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority, Lease
 from clawd.trust import Role, at_least, lowest
@@ -33,7 +34,8 @@ class Claim:
     has another turn that may be claimed now. `followed`: whether another turn of its session waits behind it. `stem`:
     of its session's file, None for one that has none yet. `others`: whether others than the owner ever spoke in the
     group. `job`: of a job what its room asks, {prompt, schema}. `effects`: what earlier attempts did, {tool, said,
-    result}, whether or not a step tells of it. `forgot`: when something of the group's memory was forgotten last."""
+    result}, whether or not a step tells of it. `forgot`: when something of the group's memory was forgotten last.
+    `standing`: what its session's file is shown by."""
 
     turn: Row
     attempt: int
@@ -48,6 +50,7 @@ class Claim:
     job: dict[str, Any] | None = None
     effects: Sequence[dict[str, Any]] = ()
     forgot: str | None = None
+    standing: Standing = AS_IT_IS
 
 
 def get(tx: Transaction, turn: int) -> Row:
@@ -58,8 +61,8 @@ def get(tx: Transaction, turn: int) -> Row:
 
 
 def queue(tx: Transaction, place: Row | Mapping[str, Any], authority: Role, taint: float, now: str, **more: Any) -> int:
-    """A new turn at the end of its session's queue, or of the one that this was handed over to. `place` says whose it is
-    and where its answer goes."""
+    """A new turn at the end of its session's queue, or of that of the session which goes on for it. `place` says whose
+    it is and where its answer goes."""
     id = contexts.heir(tx, place["session"])
     session = tx.one("UPDATE session SET turns = turns + 1 WHERE id = ? RETURNING turns - 1 AS ordinal", id)
     assert session is not None
@@ -305,6 +308,7 @@ def _claimed(tx: Transaction, row: Row, authority: Role, taint: float, more: boo
         *(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more, followed, stem, others),
         effects=[{**each, "result": json.loads(each["result"])} for each in tx.all(_EFFECTS, id)],
         forgot=recalled.forgot(tx, row["grp"]),
+        standing=contexts.standing(tx, row["session"]),
     )
 
 

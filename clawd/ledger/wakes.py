@@ -1,5 +1,5 @@
-"""Wakes that nobody typed: of a schedule, a changed file, a request from outside, a session that goes on. One transaction makes the wake and
-its turn; the same key again makes nothing."""
+"""Wakes that nobody typed: of a schedule, a changed file, a request from outside, a session that goes on. One
+transaction makes the wake and its turn; the same key again makes nothing."""
 
 from __future__ import annotations
 

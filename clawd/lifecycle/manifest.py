@@ -2,8 +2,7 @@
 
 Version 1.1, published as `handoff_manifest.schema.json` beside this module and described in docs/handoff-manifest.md.
 Its lists are plain texts. `sources` says where they are from: an entry names a class and a place in it; what no entry
-names is the agent's own, worth as much as the manifest. `trust` of the whole is the lowest of all that went into it, and
-nothing in it is ever trusted more by whoever reads it.
+names is the agent's own, worth as much as the manifest. `trust` of the whole is the lowest of all that went into it.
 
 It is validated before anything of it is kept: `made` and `text_of` raise, and a manifest that they gave is whole.
 """

@@ -103,7 +103,7 @@ def _value(name: str, value: Any) -> str:
 
 def _shown(value: Decimal) -> str:
     """A number as people read it; of a fraction no more than counts."""
-    text = f"{round(value, _PLACES):,f}"
+    text = f"{value:,.{_PLACES}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

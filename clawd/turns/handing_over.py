@@ -254,7 +254,7 @@ class HandingOver:
         on. Raises StorageError, UnsafePath, OSError; then try again."""
         row = await self._ledger.do(lambda tx: contexts.find(tx, session))
         if row is None:
-            return None
+            return
         if row["refused"] is not None:
             await self._tell_refused(row)
         if row["manifest"] is not None and row["manifest_file"] is None:
@@ -263,8 +263,8 @@ class HandingOver:
         if row["seed"] is not None:
             if row["parent"] is not None:  # its own file comes first
                 await self.act(row["parent"])
-            return await self._seed(session)
-        if row["successor"] is not None:
+            await self._seed(session)
+        elif row["successor"] is not None:
             await self._seed(row["successor"])
 
     async def _write(self, row: Row) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import anyio
 
 from clawd import faults
+from clawd.approvals.approvals import Asked
 from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import Clock, rfc3339
 from clawd.errors import UnsafePath
@@ -70,9 +71,13 @@ class Handing(Protocol):
 
 
 class Confirming(Protocol):
-    def ask(self, tx: Transaction, row: Row, decision: Decision, now: str) -> bool:
-        """Ask in the chat whether it may be done. Where that is asked already, or was said no to, nothing happens. Gives
-        whether it was asked now."""
+    def ask(self, tx: Transaction, row: Row, decision: Decision, now: str) -> Asked | None:
+        """Ask in the chat whether it may be done; None where that was said no to. What is asked already is not asked
+        again."""
+        ...
+
+    def look_again(self) -> None:
+        """What was asked is durable."""
         ...
 
 
@@ -242,7 +247,8 @@ class Lifecycle:
             self.journal(tx, session, decision)
             return "none"
         if asks and confirmed_by is None and self.confirming is not None:
-            asked = self.confirming.ask(tx, row, decision, now)
+            answer = self.confirming.ask(tx, row, decision, now)
+            asked = answer is not None and answer.fresh
             self.journal(tx, session, decision, confirm=Confirm() if asked else None)
             contexts.update(tx, session, now, wanted=None)
             return "asked" if asked else "none"
@@ -314,6 +320,8 @@ class Lifecycle:
             for to in await self._ledger.do(lambda tx: _unsent(tx, session)):
                 self._deliver(to)
             faults.passing("settled")
+            if self.confirming is not None:
+                self.confirming.look_again()
             await self._handing.act(session)
             await self._compactor.act(session)
             await self._projector.act(session)

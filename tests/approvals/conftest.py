@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from clawd.approvals.approvals import Approvals
+from clawd.approvals.context import Confirming, Context
 from clawd.approvals.kinds import kinds
 from clawd.channel import ChannelLimits
 from clawd.clock import TurnedClock, rfc3339
@@ -23,6 +24,7 @@ from clawd.config.live import LiveConfig
 from clawd.ledger import chats, deliveries, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.lifecycle.deciding import Decision
 from clawd.model import Incoming
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -93,6 +95,7 @@ class World:
         self.told: list[Address] = []
         self.raised = 0
         self.scheduled: list[str] = []
+        self.carried: list[tuple[str, Decision, str | None]] = []
         self._group: Any = None
         self.seen = 0
         self.restart()
@@ -128,6 +131,11 @@ class World:
                 raised=self._more,
                 scheduled=self.scheduled.append,
                 watched=lambda group: None,
+                context=Context(
+                    lambda tx, session, decision, by: self.carried.append((session, decision, by)),
+                    wake=self.woken.append,
+                    limits=self.limits,
+                ),
             ),
             self.owner,
             limits=self.limits,
@@ -135,6 +143,7 @@ class World:
             wake=self.woken.append,
             blobs=self.home.blobs,
         )
+        self.confirming = Confirming(self.approvals, self.limits)
 
     def limits(self, channel: str) -> ChannelLimits:
         return self.channels[channel]

@@ -211,7 +211,7 @@ def fits(schema: dict[str, Any], value: Any, whole: dict[str, Any] | None = None
         return fits(whole["$defs"][schema["$ref"].rpartition("/")[2]], value, whole)
     if "anyOf" in schema:
         return any(fits(each, value, whole) for each in schema["anyOf"])
-    if "const" in schema and value != schema["const"] or "enum" in schema and value not in schema["enum"]:
+    if ("const" in schema and value != schema["const"]) or ("enum" in schema and value not in schema["enum"]):
         return False
     number = isinstance(value, int | float) and not isinstance(value, bool)
     types = {"object": isinstance(value, dict), "array": isinstance(value, list), "string": isinstance(value, str),

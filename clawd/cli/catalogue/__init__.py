@@ -13,9 +13,9 @@ from clawd.cli.catalogue.arguments import Command
 __all__ = ["COMMANDS", "Command"]
 
 _LATER = {
-    "context": "decide compact handoff status expand signal export calibrate",
+    "context": "decide compact handoff status signal export calibrate",
     "skills": "history revert",
-    "session": "seal resume",
+    "session": "seal",
     "erase": "",
     "migrate": "",
     "dashboard": "",

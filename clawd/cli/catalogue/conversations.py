@@ -40,11 +40,22 @@ COMMANDS = (
         ),
     ),
     Command(
+        ("context", "expand"),
+        "what a compaction left out of what a model is shown",
+        "context:expand",
+        (
+            argument("--session", metavar="S", required=True, help="the session (clawd session list)"),
+            argument("--compaction", type=int, metavar="N", help="this one (default: the newest)"),
+            argument("--group", metavar="G", help="the session is one of this group"),
+        ),
+    ),
+    Command(
         ("session", "list"),
         "all sessions",
         "looking:sessions",
         (OF_GROUP, argument("--session", metavar="ID", help="this one alone, with every segment of it")),
     ),
     Command(("session", "show"), "a session's messages", "looking:session", (_ID, _NAMED)),
+    Command(("session", "resume"), "let a paused session go on", "changing:resume", (_ID, _NAMED)),
     Command(("session", "check"), "whether a session's file is whole", "looking:session_check", (_ID, _NAMED)),
 )

@@ -70,6 +70,7 @@ CREATE TABLE compaction (
     upto INTEGER,                              -- the last turn that it stands for; NULL: it masks alone
     masked INTEGER,                            -- the last turn whose tool output is left out
     job INTEGER,
+    behind INTEGER,                            -- the turn of its file with which its block is appended
     text TEXT,
     ledger TEXT,                               -- JSON: what was pinned before it
     before INTEGER NOT NULL, after INTEGER,
