@@ -75,7 +75,8 @@ def known(tx: Transaction, group: str | None) -> bytes:
         authority, taint = standing[row["grp"]]
         standing[row["grp"]] = [lowest([Role(authority), Role(row["authority"])]), min(taint, row["taint"])]
     sessions = tx.all(
-        "SELECT s.id, s.taint, COALESCE(c.seq, 0) AS seq, COALESCE(c.measured, 0) AS measured FROM session s LEFT JOIN context c ON c.session = s.id"
+        "SELECT s.id, s.taint, COALESCE(c.seq, 0) AS seq, COALESCE(c.measured, 0) AS measured"
+        " FROM session s LEFT JOIN context c ON c.session = s.id"
         " WHERE s.stem <> '' AND (?1 IS NULL OR s.grp = ?1)",
         group,
     )

@@ -21,7 +21,8 @@ LATER = replace(WRITTEN, ts="2026-12-02T09:00:00+00:00")
         ([], [WRITTEN], WRITTEN),  # another home
         ([WRITTEN, replace(LATER, op="quarantine", status="quarantined", trust=0.2)], [WRITTEN], "present"),
         ([WRITTEN, replace(LATER, op="reject", status="quarantined")], [WRITTEN], "present"),
-        ([WRITTEN, replace(LATER, op="update", sha256="b" * 64, trust=0.2, taint=0.2)], [WRITTEN], (0.2, 0.2, "active")),
+        ([WRITTEN, replace(LATER, op="update", sha256="b" * 64, trust=0.2, taint=0.1)], [WRITTEN],
+         (0.2, 0.1, "active")),
         ([WRITTEN, replace(LATER, op="trust", trust=1.0)], [WRITTEN], (0.7, 1.0, "active")),
         ([WRITTEN, replace(LATER, op="delete")], [WRITTEN], (0.7, 1.0, "active")),  # what a backup is for
         ([WRITTEN, replace(LATER, op="delete", trust=0.3)], [WRITTEN], (0.3, 1.0, "active")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,9 +134,9 @@ def test_a_group_moves_into_another_home_with_its_trust(ground: Ground, tmp_path
     ground.stamp("side", "ep_q", "poison", op="quarantine", status="quarantined", trust=0.2)
     made = ground.back_up(group="side")
     other = ground.copied(tmp_path / "other")
-    subprocess.run(["rm", "-r", other.home.group("side").root, other.home.ledger_file, other.home.state / "trust.jsonl"],
-                   check=True)  # fmt: skip
-    other.home.ledger_file.with_name("ledger.db-wal").unlink(missing_ok=True)
+    shutil.rmtree(other.home.group("side").root)
+    for name in ("ledger.db", "ledger.db-wal", "trust.jsonl"):
+        (other.home.state / name).unlink(missing_ok=True)
     with other.ledger() as opened:
         opened.tx(lambda tx: groups.add(tx, "main", NOW))
     put_back(other, made.archive)

@@ -93,7 +93,8 @@ CONTRACT = {
     "backup create": "{archive, kind, group|null, label|null, files, bytes, skipped[{path, why}]}",
     "backup verify": "{ok, archive, kind|null, group|null, files, bytes, errors[]}",
     "backup restore": "{restored, kind, group|null, files, replaced|null, notes[]}",
-    "backup list": "[{name, kind|null, group|null, label|null, created|null, files, bytes, size, groups[], error|null}]",
+    "backup list": "[{name, kind|null, group|null, label|null, created|null, files, bytes, size, groups[],"
+    " error|null}]",
 }
 MESSAGE_STATES = [
     "received",
