@@ -99,6 +99,8 @@ class Life(Ground):
 
     def stopped(self, live: list[int], waiting: list[int], told: Any = ()) -> None: ...
 
+    def freed(self, group: str) -> None: ...
+
     def state_of(self, group: str) -> str:
         return "well"
 

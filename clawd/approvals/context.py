@@ -55,7 +55,7 @@ class Context(Kind):
     """`carry_out` does what was decided, with who said yes; `soon` is told that something of a session is open, and
     `wake` which group has turns that may be handed out again."""
 
-    name, Effect, again, most = "context", Step, None, 1000
+    name, Effect, again, most, waits = "context", Step, None, 1000, True
 
     def __init__(
         self,

@@ -190,7 +190,7 @@ async def test_new_takes_what_waits_along_and_status_says_why(world: World) -> N
     await decided(world, asked.number, "deny")
     said = world.desk.accept("/new", kind="command")
     row = world.ledger.tx(lambda tx: inbound.get(tx, said.seq))
-    reach: Any = type("Reach", (), {"state_of": lambda self, group: "", "woken": world.woken.append})()
+    reach: Any = type("Reach", (), {"state_of": lambda self, group: "", "freed": world.woken.append})()
     status = world.ledger.tx(lambda tx: table.COMMANDS["status"].run(tx, reach, row, "", NOW))
     assert "it is paused" in status.reply
     done = world.ledger.tx(lambda tx: table.COMMANDS["new"].run(tx, reach, row, "", NOW))

@@ -203,6 +203,7 @@ def test_every_table_of_the_contract_is_read(home: Home) -> None:
     assert "[distil]" in not_built(config) and {"learn"} <= {*not_built(group)}
     built = {"bindings", "grants", "mounts", "followups", "timezone", "share_profile", "answer", "listen", "sessions"}
     built |= {"sandbox", "model", "limits", "memory", "budget", "trigger", "watch", "webhook", "heartbeat", "external"}
+    built |= {"require_confirm"}
     assert {name.strip("[]") for name in not_built(group)} == {*GroupConfig.model_fields} - built
     assert not {"[services]", "[grants]", "[mounts]"} & {*not_built(config), *not_built(group)}
     limits = merged(config, group).limits

@@ -100,6 +100,8 @@ class World:
     async def pair(self, person: str | None) -> str:
         return "a code"
 
+    def freed(self, group: str) -> None: ...
+
     def state_of(self, group: str) -> str:
         return f"group {group}"
 
