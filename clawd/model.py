@@ -159,13 +159,15 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one turn. `usd` is None when the price is unknown, never 0; `estimated`: nobody counted them."""
+    """Tokens of one turn. `usd` is None when the price is unknown, never 0; `estimated`: nobody counted them. `window`
+    is what its last call read and wrote, None where that is not known."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
     usd: float | None = None
     estimated: bool = False
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,6 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped(name: str) -> Path:
-    """The path of shipped data, `containers/agent`, `skills` or `config.example.toml`."""
+    """The path of shipped data, `containers/agent`, `skills`, `examples` or `config.example.toml`."""
     inside = _PACKAGE / "_data" / name
     return inside if inside.exists() else _PACKAGE.parent / name

@@ -29,6 +29,7 @@ from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.operations import Operation, Operations
 from clawd.commands.people import PeopleOperations
 from clawd.commands.reach import Reach
+from clawd.commands.running import RunOperations
 from clawd.commands.schedules import ScheduleOperations
 from clawd.commands.table import COMMANDS
 from clawd.config.group import Effective
@@ -48,10 +49,13 @@ from clawd.host.sockets import Sockets
 from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
-from clawd.ledger import questions
+from clawd.ledger import questions, scripts
+from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
+from clawd.lifecycle.deciding import Thresholds
+from clawd.lifecycle.profiles import thresholds
 from clawd.lifecycle.store import manifest_store
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
@@ -84,13 +88,16 @@ from clawd.turns.projecting import Projector
 from clawd.turns.record import Recorder
 from clawd.turns.redaction import Redaction
 from clawd.turns.road import RunCaller
+from clawd.turns.ruling import Ruling
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
 from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
+from clawd.usage import prices
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
+from clawd.usage.prices import window_of
 from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
@@ -164,11 +171,14 @@ class Rooms:
             skills=self.skills.of,
             recall=self.memories.recall,
             given=self.memories.shown,
+            script=lambda session: ledger.do(lambda tx: scripts.of(tx, session)),
+            hard=lambda group, standing: self._thresholds_of(group, standing).hard,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
+        compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
         self.handing = HandingOver(
             home,
             ledger,
@@ -179,7 +189,20 @@ class Rooms:
             wake=lambda group: self.dispatcher.wake(group),
             tell=lambda sentence: self.owner.tell_soon(sentence),
         )
-        self.lifecycle = Lifecycle(ledger, clock, tasks, Compactor(), self.handing, Projector(home, ledger, clock))
+        ruling = Ruling(lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root)
+        self.lifecycle = Lifecycle(
+            ledger,
+            clock,
+            tasks,
+            compactor,
+            self.handing,
+            Projector(home, ledger, clock, ruling),
+            rules=ruling,
+            price=self.books.cost,
+            limits=self.channels.limits_of,
+            deliver=lambda to: self.outbox.wake(to),
+        )
+        compactor.soon = self.lifecycle.soon
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.handing.seeded = self.injector.write
@@ -439,6 +462,16 @@ class Rooms:
                 home, ledger, self.operations, self.injector, self.memories, self.config.external
             ).table(),
             **self.arrivals.table(),
+            **RunOperations(
+                home,
+                ledger,
+                clock,
+                signals,
+                lambda: self.config.current,
+                self._settings,
+                self.operations,
+                self.lifecycle.soon,
+            ).table(),
             "channels.list": self.channels.list,
             **asked,
         }
@@ -466,6 +499,12 @@ class Rooms:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
+
+    def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
+        """At how many tokens a session of the group is compacted, and handed over. Raises ConfigError."""
+        config, settings = self.config.current, self.config.for_group(group)
+        own = (standing.profile, standing.soft, standing.hard)
+        return thresholds(config, settings, *own, window=window_of(settings.model.model), root=self.home.root)
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""

@@ -29,6 +29,7 @@ from clawd.errors import ClawdError
 from clawd.sandbox import image
 from clawd.sandbox.engine import find_engine
 from tests.dockerd import CACHE, NAME, ROOT, Dockerd, Say, Unavailable, answers, client
+from tests.packages import install
 
 CONTAINERS = ROOT / "containers"
 IMAGE = f"clawd-tests:{NAME}"
@@ -72,7 +73,7 @@ class Provider:
         if found := self._answering():
             return found
         if not shutil.which("dockerd"):
-            _install(["docker.io"], say)
+            install(["docker.io"], say)
             if found := self._answering():  # the package may have started the machine's own
                 return found
         say("starting a Docker Engine in .cache/engine …")
@@ -113,20 +114,6 @@ class Provider:
                 each.stop()
 
 
-def _install(packages: list[str], say: Say) -> None:
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Unavailable(f"{', '.join(packages)} is not installed, and only root on Debian can install it here")
-    say(f"installing {', '.join(packages)} …")
-    # RUNLEVEL: without systemd, a package's script starts no service of the machine's
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for command in (["update", "-q"], ["install", "-qy", "--no-install-recommends", *packages]):
-        done = subprocess.run(
-            ["apt-get", *command], env=environment, text=True, capture_output=True, timeout=600, check=False
-        )
-        if done.returncode:
-            raise Unavailable(f"apt-get {command[0]} failed: {done.stderr.strip()[-300:]}")
-
-
 def _image(host: str, say: Say) -> str:
     """The agent's image of this repository, built where the one that is there is another's or of another base."""
     with contextlib.closing(client(host)) as engine:
@@ -149,7 +136,7 @@ def _base(engine: Any, say: Say) -> str:
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return image.BASE
     if not shutil.which("debootstrap"):
-        _install(["debootstrap"], say)
+        install(["debootstrap"], say)
     say("making a base image with debootstrap …")
     CACHE.mkdir(parents=True, exist_ok=True)
     tar, log = CACHE / f"base-{os.getpid()}.tar", CACHE / "base.log"

@@ -67,6 +67,32 @@ def test_the_sessions_of_a_channel_are_found_in_every_group(home: Home) -> None:
     assert session_store(home).locate(Scope("channel", "tele")) == []
 
 
+def test_what_was_made_of_a_channels_sessions_is_found_with_them(home: Home, tmp_path: Path) -> None:
+    group, elsewhere = home.group("a"), tmp_path / "elsewhere"
+    for name in ("exports/telegram_1/context.html", "exports/slack_1/context.html"):
+        (group.root / name).parent.mkdir(parents=True)
+        (group.root / name).write_text("x")
+    group.manifests.mkdir()
+    for name in ("20261201T090000Z_telegram_1.json", "20261201T090000Z_my_telegram_1.json", "telegram_1.json"):
+        (group.manifests / name).write_text("{}")
+    scope = Scope("channel", "telegram")
+    assert found(session_store(home), home, scope) == {
+        "a/sessions/telegram_1.md",
+        "a/exports/telegram_1/context.html",
+        "a/manifests/20261201T090000Z_telegram_1.json",
+    }
+    session_store(home).erase(scope)
+    assert session_store(home).locate(scope) == [] and (group.exports / "slack_1/context.html").exists()
+    session = home.group("b").sessions / "telegram_2.md"
+    SessionFile(session, "telegram:2").append([Block("user", "hi")], 1)
+    elsewhere.mkdir()
+    (elsewhere / "telegram_2").mkdir()
+    (elsewhere / "telegram_2/precious").write_text("x")
+    home.group("b").exports.symlink_to(elsewhere)
+    session_store(home).erase(scope)
+    assert (elsewhere / "telegram_2/precious").exists() and not session.exists()
+
+
 def test_backed_up_and_erased(home: Home, tmp_path: Path) -> None:
     scope, target = Scope("group", "a"), tmp_path / "backup"
     for store in (session_store(home), group_folder_store(home)):

@@ -27,7 +27,9 @@ from clawd.sessions.file import SessionFile
 from clawd.sessions.format import parse
 from clawd.trust import Origin
 
-_OURS = frozenset(("turn", "n", "note", "key", "session", "base", "kind"))  # META by which our own blocks are known
+_OURS = frozenset(
+    ("turn", "n", "note", "key", "session", "base", "kind", "compact", "handoff")
+)  # META by which our own blocks are known
 _OVERLAP = 3  # messages by which it is sure that one conversation goes on where the other ends
 _Said = tuple[str, str, str, str | None]
 _ORIGINS = frozenset(each.value for each in Origin) - {Origin.SYSTEM.value}

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -30,10 +30,11 @@ _END = 30.0  # seconds until it ended: it parks or finishes its turns within 20
 
 
 class Companion:
-    """Whoever serves `home`. `note` is called with a sentence when there is something to wait for."""
+    """Whoever serves `home`. `note` is called with a sentence when there is something to wait for. `environment` is
+    that of a daemon of ours, None: the one that we have."""
 
-    def __init__(self, home: Home, note: Callable[[str], None]) -> None:
-        self._home = home
+    def __init__(self, home: Home, note: Callable[[str], None], environment: Mapping[str, str] | None = None) -> None:
+        self._home, self._environment = home, environment
         self._note = note
         self._foreign = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,7 +72,7 @@ class Companion:
         return True
 
     def _start(self) -> None:
-        environment = dict(os.environ)
+        environment = dict(os.environ if self._environment is None else self._environment)
         if self._starts:
             environment.pop("CLAWD_FAULT", None)  # a planned fault has happened; the next daemon is to live
         self._starts += 1
@@ -138,9 +139,11 @@ class Companion:
 
 
 @contextmanager
-def companion(home: Home, note: Callable[[str], None]) -> Iterator[Companion]:
+def companion(
+    home: Home, note: Callable[[str], None], environment: Mapping[str, str] | None = None
+) -> Iterator[Companion]:
     """A companion that is ended with the block."""
-    beside = Companion(home, note)
+    beside = Companion(home, note, environment)
     try:
         yield beside
     finally:

@@ -1,4 +1,4 @@
-"""`clawd context show`."""
+"""`clawd context show` and `expand`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from argparse import Namespace
 from clawd.cli.clean import clean
 from clawd.cli.page import say, settled, table, write_json
 from clawd.config.home import Home
+
+
+def expand(options: Namespace, home: Home) -> int:
+    from clawd.cli.looking import say_blocks
+    from clawd.commands import expanding
+
+    rows = settled(expanding.expand(home, options.session, options.compaction, options.group))
+    if options.json:
+        write_json(rows)
+    else:
+        say_blocks(rows)
+    return 0
 
 
 def show(options: Namespace, home: Home) -> int:

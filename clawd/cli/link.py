@@ -84,10 +84,11 @@ class Link:
         opened = self.opened.result() if self.opened.done() else {}
         return opened | ({key: told[0][key] for key in ("session", "turn")} if told else {})
 
-    async def say(self, text: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    async def say(self, text: str, platform_id: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Send and wait for the end, through any number of daemons: (receipt, outcome). No outcome when the
-        receipt is the answer. Raises ClawdError when the daemon refuses the message."""
-        sent = Sent(text)
+        receipt is the answer. What was sent under a `platform_id` before is not sent again: its end is given. Raises
+        ClawdError when the daemon refuses the message."""
+        sent = Sent(text, platform_id) if platform_id else Sent(text)
         self._open.append(sent)
         try:
             if self._client is not None:

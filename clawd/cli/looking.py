@@ -145,11 +145,16 @@ def session(options: Namespace, home: Home) -> int:
     if options.json:
         write_json(blocks)
         return 0
+    say_blocks(blocks)
+    return 0
+
+
+def say_blocks(blocks: list[dict[str, Any]]) -> None:
+    """A conversation as one would read it."""
     for block in blocks:
         outside = "from" in block
         who = f"{block['role']} (from outside)" if outside else block["role"]
         _say_block(who, block["ts"], block["content"], block.get("tool_calls"), "│ " if outside else "")
-    return 0
 
 
 def _session(options: Namespace) -> str:

@@ -16,21 +16,25 @@ from clawd.config.group import Effective
 from clawd.config.home import Home
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.models import THINKING, models
+from clawd.config.schema import Config
 from clawd.context.compose import Composer
 from clawd.context.memories import Recalled, query
 from clawd.context.skills import Listed, listed
 from clawd.errors import ConfigError, NotFound
 from clawd.host.tools import declarations
 from clawd.ids import check_session_id
-from clawd.ledger import authored, groups, recalled, turns
+from clawd.ledger import authored, contexts, groups, recalled, turns
+from clawd.ledger.contexts import AS_IT_IS, Standing
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
+from clawd.lifecycle.profiles import thresholds
 from clawd.memory.store import GroupMemory
 from clawd.model import Authority
 from clawd.skills.catalogue import Catalogue
 from clawd.skills.shelf import acting, lying
 from clawd.trust import Origin, Role
 from clawd.turns.memory import recalled_of
+from clawd.usage.prices import window_of
 
 
 async def show(home: Home, group: str | None, session: str | None, wake: str) -> dict[str, Any]:
@@ -53,15 +57,17 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             SystemClock(),
             lambda group: settings,
             config=lambda: config,
+            hard=lambda group, own: _hard(home, config, settings, own),
             host_tools=lambda channel: declarations(ChannelLimits()),
             skills=lambda group: known,
             recall=lambda claim: _recalled(home, settings, claim),
         )
-        id, turn, stem, others, forgot = base, 1, None, False, None
+        id, turn, stem, others, forgot, standing = base, 1, None, False, None, AS_IT_IS
         if ledger is not None:
             id, turn = await ledger.do(lambda tx: _next(tx, base))
             stem, others = await ledger.do(lambda tx: turns.known(tx, group, id))
             forgot = await ledger.do(lambda tx: recalled.forgot(tx, group))
+            standing = await ledger.do(lambda tx: contexts.standing(tx, id))
         stem = stem or (held[1] if held is not None else None)
         row = {"id": turn, "grp": group, "session": id, "choice": None, "retry_of": None, "channel": "terminal"}
         said = {"kind": "typed", "origin": Origin.OWNER, "text": wake}
@@ -70,7 +76,14 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             {"id": 0, "kind": "message", "role": Role.OWNER, "sender": "owner", "at": at, "parts": [said], "joined": 0}
         ]
         known = await _skills(home, ledger, group)
-        claim: Any = Claim(row, 0, Role.OWNER, 1.0, wakes, [], stem=stem, others=others, forgot=forgot)  # type: ignore[arg-type]
+        claim: Any = Claim(
+            row,  # type: ignore[arg-type]
+            *(0, Role.OWNER, 1.0, wakes, []),
+            stem=stem,
+            others=others,
+            forgot=forgot,
+            standing=standing,
+        )
         told = await composer.told(claim, settings)
     finally:
         if ledger is not None:
@@ -96,13 +109,24 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
     }
 
 
+def _hard(home: Home, config: Config, settings: Effective, own: Standing) -> int:
+    named, window = (own.profile, own.soft, own.hard), window_of(settings.model.model)
+    return thresholds(config, settings, *named, window=window, root=home.root).hard
+
+
 async def _recalled(home: Home, settings: Effective, claim: Claim) -> Recalled:
     """What memory would give it."""
     table, group = settings.memory, claim.turn["grp"]
     if not table.recall_k or not query(claim.wakes):
         return Recalled()
     memory = GroupMemory(
-        home.group(group).memory, home.state, group, SystemClock(), backend=table.backend, floor=table.floor
+        home.group(group).memory,
+        home.state,
+        group,
+        SystemClock(),
+        backend=table.backend,
+        floor=table.floor,
+        mem0=table.mem0,
     )
     try:
         await to_thread.run_sync(memory.look)

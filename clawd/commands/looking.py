@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from clawd.ledger import groups as group_rows
 from clawd.ledger import queries
 from clawd.ledger.db import Transaction, peek
 from clawd.ledger.groups import GroupRow
-from clawd.model import Authority
+from clawd.model import Authority, Block
 from clawd.sessions import reading
 from clawd.sessions.names import rebuild
 from clawd.trust import Role
@@ -248,8 +248,13 @@ def session_blocks(home: Home, id: str) -> list[Shown]:
     path = session_file(home, id)
     if not path.exists():
         return []
+    return rows_of(reading.load(path).blocks)
+
+
+def rows_of(blocks: Iterable[Block]) -> list[Shown]:
+    """Messages in the shape of `session_blocks`."""
     shown = []
-    for block in reading.load(path).blocks:
+    for block in blocks:
         entry: Shown = {"role": block.role, "ts": rfc3339(block.at) if block.at else None, "content": block.content}
         if block.tool_calls:
             entry["tool_calls"] = list(block.tool_calls)

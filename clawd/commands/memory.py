@@ -46,7 +46,7 @@ def opened(home: Home, group: str, backend: str | None = None) -> GroupMemory:
     table = merged(load_config(home, dict(os.environ)), load_group(home, group)).memory
     root = home.group(group).memory
     return GroupMemory(
-        root, home.state, group, SystemClock(), backend=backend or table.backend, floor=table.floor
+        root, home.state, group, SystemClock(), backend=backend or table.backend, floor=table.floor, mem0=table.mem0
     )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ class Operations:
 
     async def trust_group(self, params: Params) -> Params:
         row = await self._known(params)
-        await self._ledger.do(lambda tx: groups.lift(tx, row.name, sessions=True))
+        await self._ledger.do(lambda tx: groups.lift(tx, row.name, sessions=True, now=self._now()))
         return {"group": row.name, "authority": "owner", "taint": 1.0}
 
     async def resume(self, params: Params) -> Params:

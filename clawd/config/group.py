@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from clawd.config.schema import Budget, Config, LimitsTable, MemoryTable, ModelTable, SandboxTable
+from clawd.config.schema import Budget, Config, ContextTable, LimitsTable, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
 from clawd.config.values import Binding, Mode, Positive, RoleName, Table, Zone, written
 
@@ -81,8 +81,8 @@ class Heartbeat(Table):
 
 
 class GroupConfig(Table):
-    """`group.toml`. Its `[sandbox] [model] [limits] [memory] [budget]` say what differs from `config.toml` for this
-    group."""
+    """`group.toml`. Its `[sandbox] [model] [limits] [memory] [budget] [context]` say what differs from `config.toml`
+    for this group."""
 
     bindings: list[Binding] = []
     """Chats that belong to the group; the first names its session."""
@@ -132,6 +132,7 @@ class GroupConfig(Table):
     limits: LimitsTable = LimitsTable()
     memory: MemoryTable = MemoryTable()
     budget: Budget = Budget()
+    context: ContextTable = ContextTable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +147,14 @@ class Effective:
     limits: LimitsTable
     memory: MemoryTable
     budget: Budget
+    context: ContextTable
     group: GroupConfig
 
 
-_LATER = ("profiles", "distil")
+_LATER = ("distil",)
 _GROUP_LATER = (
-    *("learn", "profile"),
-    *("default_session_tag", "agent_id", "memory_namespace", "shared"),
+    *("learn", "default_session_tag"),
+    *("agent_id", "memory_namespace", "shared"),
 )
 
 

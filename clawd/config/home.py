@@ -50,6 +50,11 @@ class GroupHome:
         return self.root / "sessions"
 
     @property
+    def exports(self) -> Path:
+        """What was made of its sessions' contexts for others to read."""
+        return self.root / "exports"
+
+    @property
     def manifests(self) -> Path:
         """What its sessions handed on."""
         return self.root / "manifests"

@@ -116,6 +116,7 @@ def merged(config: Config, group: GroupConfig) -> Effective:
         limits=over("limits"),
         memory=over("memory"),
         budget=over("budget"),
+        context=over("context"),
         group=group,
     )
 

@@ -6,6 +6,7 @@ Unknown keys are refused. A table whose room is not built yet is accepted: `grou
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -181,12 +182,20 @@ class Channels(Table):
 
 
 class MemoryTable(Table):
-    backend: Literal["file", "vector", "hybrid"] = "file"
-    """How memories are searched: words, meaning, or both."""
+    backend: Literal["file", "vector", "hybrid", "mem0"] = "file"
+    """How memories are searched: words, meaning, both, or by mem0."""
+    mem0: str | None = None
+    """For mem0: the JSON file below the home that its `Memory.from_config` is given, or `in-memory`."""
     recall_k: Count = 8
     """Memories that a turn is given."""
     floor: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The lowest trust of a memory that is recalled."""
+
+    @model_validator(mode="after")
+    def _there(self) -> MemoryTable:
+        if self.backend == "mem0" and self.mem0 != "in-memory" and find_spec("mem0") is None:
+            raise ValueError("mem0 is not installed: pip install 'clawd[mem0]'")
+        return self
 
 
 class Budget(Table):
@@ -219,17 +228,37 @@ class Webhooks(Table):
     """`host:port` where webhooks are listened for, as soon as a group has one."""
 
 
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+ProfileName = Annotated[str, written(_NAME, "a profile's name is of letters, digits, - and _")]
+Calibration = Annotated[
+    str, written(rf"state/calibrations/{_NAME}\.json", 'it is a file like "state/calibrations/coding.json"')
+]
+
+
 class Profile(Table):
-    soft: Positive
+    soft: Positive | None = None
     """Tokens of the window at which a session is compacted."""
-    hard: Positive
+    hard: Positive | None = None
     """Tokens of the window at which it is handed over."""
+    calibration: Calibration | None = None
+    """The file of `clawd context calibrate --write` whose figures hold instead of `soft` and `hard`, which may then be
+    left out."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Profile:
-        if self.soft >= self.hard:
+        if self.calibration is None and (self.soft is None or self.hard is None):
+            raise ValueError("a profile has soft and hard, or a calibration")
+        if self.soft is not None and self.hard is not None and self.soft >= self.hard:
             raise ValueError("soft must be below hard")
         return self
+
+
+class ContextTable(Table):
+    policies: Annotated[list[str], Field(max_length=16)] = []
+    """What may have a session compacted or handed over earlier, in this order: `blockers`, `cost`, or what a package
+    brings."""
+    usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Dollars of one session for the policy `cost`: at half of them it is compacted, then handed over."""
 
 
 class Price(Table):
@@ -286,7 +315,8 @@ class Config(Table):
     budget: Budget = Budget()
     logging: Logging = Logging()
     webhooks: Webhooks = Webhooks()
-    profiles: dict[str, Profile] = {}
+    profiles: Annotated[dict[ProfileName, Profile], Field(max_length=64)] = {}
+    context: ContextTable = ContextTable()
     engines: Annotated[dict[str, EngineTable], BeforeValidator(engines_laid)] = {}
     prices: dict[str, Price] = {}
     speech: Speech = Speech()

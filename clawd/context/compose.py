@@ -31,16 +31,19 @@ from clawd.context.skills import Listed
 from clawd.context.tools import sandbox_tools
 from clawd.errors import ClawdError, ConfigError, UnsafePath
 from clawd.files import read_owned
+from clawd.ledger.contexts import AS_IT_IS, Standing
 from clawd.ledger.db import Row
 from clawd.ledger.turns import Claim
+from clawd.lifecycle import estimate
 from clawd.model import Offer
 
 if TYPE_CHECKING:
-    from clawd.context.history import Histories, Message
+    from clawd.context.history import Front, Histories, Message
 
 log = logging.getLogger(__name__)
 
 SCRIPT_BYTES = 4 << 20
+_BYTES_A_TOKEN = 4
 RECALL_S = 2.0  # then a turn goes without what its memory would give
 
 Tool = Mapping[str, Any]  # {name, description, parameters}
@@ -74,6 +77,18 @@ class Told:
         return [{**first, "text": f"{self.memories.text}\n\n{first['text']}"}, *rest]
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A session whose next turn is asked about: which channel that comes by, and what it is shown by."""
+
+    group: str
+    stem: str
+    channel: str
+    standing: Standing = AS_IT_IS
+    forgot: str | None = None
+    others: bool = False
+
+
 async def _nothing(claim: Claim) -> Recalled:
     return Recalled()
 
@@ -82,11 +97,16 @@ async def _unnoted(turn: int, memories: Sequence[str]) -> None:
     pass
 
 
+async def _no_script(session: str) -> Any | None:
+    return None
+
+
 class Composer:
     """Puts offers together. `settings` gives a group's config as it stands now, `environment` what its commands find
     the gateway by, with `{token}` for the run's token; `host_tools` are those that the daemon does itself, in a turn of
     this channel, `skills` what the turn of a group that was claimed last is told of, `recall` what memory gives a turn
-    of itself, and `given` is told which of it a turn was shown."""
+    of itself, and `given` is told which of it a turn was shown; `script` is what a session plays of its own, `hard` how
+    many tokens one may come to before it is handed over."""
 
     def __init__(
         self,
@@ -100,19 +120,27 @@ class Composer:
         skills: Callable[[str], Listed] = lambda group: Listed(),
         recall: Callable[[Claim], Awaitable[Recalled]] = _nothing,
         given: Callable[[int, Sequence[str]], Awaitable[None]] = _unnoted,
+        script: Callable[[str], Awaitable[Any | None]] = _no_script,
+        hard: Callable[[str, Standing], int] = lambda group, standing: 0,
     ) -> None:
         self._home, self._clock, self._settings, self._environment = home, clock, settings, environment
         self._config, self._host_tools, self._skills = config, host_tools, skills
-        self._recall, self._given = recall, given
+        self._recall, self._given, self._own_script, self._hard = recall, given, script, hard
         self._fences = Fences(home.state)
         self._refused: dict[str, set[str]] = {}  # what each group was told of, until it is mended
 
     @cached_property
-    def _histories(self) -> Histories:
+    def histories(self) -> Histories:
         """Imported with the first turn that has a model, beside the event loop."""
         from clawd.context.history import Histories
 
         return Histories(self._fences)
+
+    def limit(self, group: str, standing: Standing) -> int:
+        """Bytes of a session that are shown at most: more than it comes to before it is handed over."""
+        from clawd.context.history import BYTES
+
+        return max(BYTES, _BYTES_A_TOKEN * self._hard(group, standing))
 
     def engine(self, group: str) -> str | None:
         """Who answers the group's turns; None while its config cannot be read, which `offer` tells."""
@@ -142,7 +170,8 @@ class Composer:
         }
         wakes, steps = claim.wakes, claim.steps
         if engine == "scripted":
-            context["script"] = self._script(settings.model.script)
+            own = await self._own_script(row["session"])
+            context["script"] = own if own is not None else self._script(settings.model.script)
         elif engine in THINKING:
             context["models"], wrong = models(self._config(), row["grp"], settings)
             entry = command_of(self._config(), settings.model)
@@ -213,7 +242,14 @@ class Composer:
             said: list[Message] = []
             if claim.stem is not None:
                 path = folder.sessions / f"{claim.stem}.md"
-                said = self._histories.of(path, settings.timezone, without=without, forgot=claim.forgot)
+                said = self.histories.of(
+                    path,
+                    settings.timezone,
+                    self.limit(row["grp"], claim.standing),
+                    without,
+                    claim.forgot,
+                    claim.standing,
+                )
             return system, tools, refused, said
 
         (system, tools, refused, said), recalled = await asyncio.gather(asyncio.to_thread(read), self._recalled(claim))
@@ -221,6 +257,36 @@ class Composer:
         taught, more = skills.part(self._skills(row["grp"]))
         shown = memories.part(recalled.hits, self._fences.of_memory(row["id"]), recalled.more, settings.timezone)
         return Told([identity, *system, *taught], tools, said, wakes, [*refused, *more, *recalled.wrong], shown)
+
+    async def fixed(self, group: str, channel: str = "terminal", others: bool = False) -> int:
+        """Characters of what every turn of a group is told before its conversation: the prompt, the person's files, the
+        skills, the tools. Raises ConfigError."""
+        settings = self._settings(group)
+        engine, folder = settings.model.engine, self._home.group(group)
+        shared = settings.group.share_profile or not others
+        taught, _ = skills.part(self._skills(group))
+
+        def read() -> int:
+            tools = _tools(self._host_tools(channel), foreign=engine in ("claude-code", "exec"))
+            parts, _ = _files(folder, profile=shared, reads_itself=engine == "claude-code")
+            texts = [prompt("identity"), declared(tools, "messages"), *(part.text for part in [*parts, *taught])]
+            return sum(map(len, texts))
+
+        return await asyncio.to_thread(read)
+
+    async def window(self, seen: Seen, front: Front | None = None) -> int:
+        """About how many tokens the session's next turn would send before what it is woken by: as the file stands, or
+        behind another front. Raises ConfigError, UnsafePath, OSError."""
+        zone = self._settings(seen.group).timezone
+        path = self._home.group(seen.group).sessions / f"{seen.stem}.md"
+
+        def read() -> int:
+            before = front or self.histories.front(path, seen.standing)
+            limit = self.limit(seen.group, seen.standing)
+            return len(compact(self.histories.shown(path, before, zone, limit, forgot=seen.forgot)))
+
+        fixed = await self.fixed(seen.group, seen.channel, seen.others)
+        return estimate.tokens(fixed + await asyncio.to_thread(read))
 
     async def _recalled(self, claim: Claim) -> Recalled:
         """What memory gives the turn. It fails no turn, and holds none up."""

@@ -40,7 +40,7 @@ def memory(home: Home) -> Iterator[Finding]:
 def _groups(home: Home) -> Iterator[Finding]:
     for group, settings in settings_of_groups(home, load_config(home, dict(os.environ))):
         folder, backend = home.group(group), settings.memory.backend
-        if backend != "file" and (lacking := [name for name in _NEEDS if find_spec(name) is None]):
+        if backend in ("vector", "hybrid") and (lacking := [name for name in _NEEDS if find_spec(name) is None]):
             words = f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not installed"
             message = f"the memory of group {group} is searched by words alone: {words}"
             yield finding("memory", "warn", message, "pip install 'clawd[vector]'")

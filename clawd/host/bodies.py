@@ -101,6 +101,7 @@ class Step(Fenced):
     n: Annotated[int, Field(ge=0, le=100_000)]
     message: Message
     shown: list[Count] = Field(default=[], max_length=10_000)
+    notes: dict[str, Any] | None = None
 
 
 class Event(Body):
@@ -117,11 +118,14 @@ class Events(Fenced):
 
 
 class UsageBody(Body):
+    """Of a turn; `window` is what the last call read and wrote: about what the next one will read."""
+
     input: Count = 0
     output: Count = 0
     cached: Count = 0
     usd: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
     estimated: bool = False
+    window: Count | None = None
 
 
 class FinalBody(Fenced):

@@ -268,7 +268,7 @@ class HostServer:
             step = bodies.decode(await read(request, bodies.STEP_BYTES), bodies.Step)
             message = step.message.model_dump(exclude_unset=True)
             lease = self._lease(turn, step)
-            await self._leases.fenced(lease, self._desk.step(lease, step.n, message, step.shown))
+            await self._leases.fenced(lease, self._desk.step(lease, step.n, message, step.shown, step.notes))
         elif request.method == "POST" and verb == "events":
             events = bodies.decode(await read(request, bodies.EVENTS_BYTES), bodies.Events)
             lease = self._lease(turn, events)

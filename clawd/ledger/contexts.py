@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from clawd.ledger.db import Row, Transaction
@@ -44,7 +45,7 @@ def update(tx: Transaction, session: str, now: str, **values: Any) -> None:
     """Set columns; its files are to be written again."""
     sets = ", ".join(f"{name} = ?" for name in values)
     tx.execute(
-        f"UPDATE context SET {sets + ', ' if sets else ''}dirty = 1, updated = ? WHERE session = ?",
+        f"UPDATE context SET {sets + ', ' if sets else ''}dirty = dirty + 1, updated = ? WHERE session = ?",
         *values.values(),
         now,
         session,
@@ -64,7 +65,7 @@ def pin(
     inherited: bool = False,
 ) -> bool:
     """Hold on to something. The same words again change nothing, but for its place: the last goal holds."""
-    known_by = hashlib.sha256(" ".join(text.casefold().split()).encode("utf-8", "surrogatepass")).hexdigest()
+    known_by = known(text)
     if cls in ("goal", "next_safe_action"):
         tx.execute("DELETE FROM pinned WHERE session = ? AND class = ? AND known_by = ?", session, cls, known_by)
     return bool(
@@ -76,13 +77,84 @@ def pin(
     )
 
 
+def known(text: str) -> str:
+    """What a pinned text is known by."""
+    return hashlib.sha256(" ".join(text.casefold().split()).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def unpin(tx: Transaction, ids: Sequence[int]) -> None:
+    for id in ids:
+        tx.execute("DELETE FROM pinned WHERE id = ?", id)
+
+
 def pinned(tx: Transaction, session: str) -> list[Row]:
     return tx.all("SELECT * FROM pinned WHERE session = ? ORDER BY id", session)
 
 
-def note(tx: Transaction, session: str, kind: str, line: Mapping[str, Any]) -> None:
-    """A line of decisions.jsonl or metrics.jsonl."""
-    tx.insert("journal", session=session, kind=kind, line=json.dumps(dict(line), ensure_ascii=False))
+_COUNTED = {"decisions": "seq", "metrics": "measured"}
+
+
+def note(tx: Transaction, session: str, kind: str, line: Mapping[str, Any]) -> int:
+    """A line of decisions.jsonl or metrics.jsonl; it is given the next `seq` of its kind, which this gives."""
+    counted = _COUNTED[kind]
+    row = tx.one(
+        f"UPDATE context SET {counted} = {counted} + 1, dirty = dirty + 1 WHERE session = ? RETURNING {counted} AS seq",
+        session,
+    )
+    assert row is not None
+    text = json.dumps({"seq": row["seq"], **{key: value for key, value in line.items() if key != "seq"}},
+                      ensure_ascii=False)  # fmt: skip
+    tx.insert("journal", session=session, kind=kind, line=text)
+    return int(row["seq"])
+
+
+def lines(tx: Transaction, session: str) -> list[Row]:
+    """Those that are not in their files yet, in order."""
+    return tx.all("SELECT * FROM journal WHERE session = ? ORDER BY id", session)
+
+
+def written(tx: Transaction, session: str, upto: int, dirty: int) -> None:
+    """The lines up to this key are in their files, and the state as it was when it had changed so often."""
+    tx.execute("DELETE FROM journal WHERE session = ? AND id <= ?", session, upto)
+    tx.execute("UPDATE context SET dirty = 0 WHERE session = ? AND dirty = ?", session, dirty)
+
+
+def add_noted(tx: Transaction, turn: int, notes: Mapping[str, Any]) -> None:
+    """What an agent noted in its turn."""
+    tx.insert("noted", turn=turn, notes=json.dumps(dict(notes), ensure_ascii=False))
+
+
+def take_noted(tx: Transaction, turn: int) -> list[Any]:
+    """The same in order, which is not kept any longer."""
+    rows = tx.all("SELECT notes FROM noted WHERE turn = ? ORDER BY id", turn)
+    tx.execute("DELETE FROM noted WHERE turn = ?", turn)
+    return [json.loads(row["notes"]) for row in rows]
+
+
+def last_call(tx: Transaction, turn: Row) -> Row | None:
+    """The newest model call of a turn that was settled by us, of the model that answered where there is one."""
+    return tx.one(
+        "SELECT * FROM reservation WHERE turn = ? AND service <> '' AND state = 'settled'"
+        " ORDER BY model = ? DESC, id DESC LIMIT 1",
+        turn["id"],
+        turn["model"] or "",
+    )
+
+
+def calls(tx: Transaction, turn: int) -> list[Row]:
+    """What a turn's model calls used, those that an engine told of itself among them."""
+    return tx.all("SELECT * FROM reservation WHERE turn = ? AND state IN ('settled', 'assumed') ORDER BY id", turn)
+
+
+def is_live(tx: Transaction, session: str) -> bool:
+    """Whether a turn of the session is at work, or has ended and is not settled yet."""
+    return tx.one("SELECT 1 FROM turn WHERE session = ? AND recorded_at IS NULL"
+                  " AND state IN ('claimed', 'answered', 'stopped', 'failed') LIMIT 1", session) is not None  # fmt: skip
+
+
+def trust_again(tx: Transaction, group: str, now: str) -> None:
+    """The owner vouches for all that is in a group's sessions."""
+    tx.execute("UPDATE context SET taint = 1.0, dirty = dirty + 1, updated = ? WHERE grp = ? AND taint < 1", now, group)
 
 
 def compactions(tx: Transaction, session: str, *states: str) -> list[Row]:
@@ -109,9 +181,54 @@ def gated(tx: Transaction, group: str, gate: str) -> Sequence[Row]:
 def unfinished(tx: Transaction) -> list[str]:
     """Sessions of which something is to be done: files to write, compactions that are open, a successor to begin."""
     rows = tx.all(
-        "SELECT session FROM context WHERE dirty = 1 OR seed IS NOT NULL"
+        "SELECT session FROM context WHERE dirty > 0 OR seed IS NOT NULL"
         " OR (manifest IS NOT NULL AND manifest_file IS NULL)"
         " UNION SELECT session FROM compaction WHERE state IN ('begun', 'asked', 'ready')"
         " UNION SELECT session FROM journal"
     )
     return [row["session"] for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A compaction that the ledger knows. Only one that is `written` stands for anything; `starts` and `kept` are where
+    its block and what it keeps were in the file."""
+
+    id: int
+    written: bool
+    upto: int | None
+    masked: int | None
+    trust: float
+    starts: int | None = None
+    kept: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a session's file is shown by: its compactions, the newest first, and whether it began with a manifest.
+    `profile`, `soft` and `hard` are its own, None where the config says them."""
+
+    compactions: tuple[Compacted, ...] = ()
+    seeded: bool = False
+    profile: str | None = None
+    soft: int | None = None
+    hard: int | None = None
+
+
+AS_IT_IS = Standing()
+"""Of a session that nothing stands for: its file is shown as it is."""
+
+
+def standing(tx: Transaction, session: str) -> Standing:
+    row = find(tx, session)
+    if row is None:
+        return AS_IT_IS
+    known = tuple(
+        Compacted(
+            each["id"], each["state"] == "written", each["upto"], each["masked"], each["trust"], each["starts"],
+            each["kept"],
+        )
+        for each in reversed(compactions(tx, session))
+        if each["state"] != "failed"
+    )  # fmt: skip
+    return Standing(known, row["parent"] is not None, row["profile"], row["soft"], row["hard"])

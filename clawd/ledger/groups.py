@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from clawd.errors import NotFound, UsageError
 from clawd.ids import choose_stem, is_job, segment_id
+from clawd.ledger import contexts
 from clawd.ledger.db import Transaction
 from clawd.model import Authority
 from clawd.trust import Role, lowest
@@ -105,13 +106,14 @@ def fall(tx: Transaction, name: str, authority: Role, taint: float) -> None:
     )
 
 
-def lift(tx: Transaction, name: str, *, sessions: bool = False) -> None:
+def lift(tx: Transaction, name: str, *, sessions: bool = False, now: str = "") -> None:
     """The owner says that the work tree is clean again; with `sessions`, that what was put into those from outside is
     theirs as well."""
     get(tx, name)
     tx.execute("UPDATE grp SET authority = 'owner', taint = 1.0 WHERE name = ?", name)
     if sessions:
         tx.execute("UPDATE session SET taint = 1.0 WHERE grp = ? AND taint < 1", name)
+        contexts.trust_again(tx, name, now)
 
 
 def session(tx: Transaction, id: str) -> SessionRow | None:

@@ -13,6 +13,7 @@ from typing import Any
 from clawd.errors import LeaseLost, NotFound, UsageError
 from clawd.ids import is_job
 from clawd.ledger import contexts, groups, recalled
+from clawd.ledger.contexts import AS_IT_IS, Standing
 from clawd.ledger.db import Row, Transaction
 from clawd.model import Authority, Lease
 from clawd.trust import Role, at_least, lowest
@@ -33,7 +34,8 @@ class Claim:
     has another turn that may be claimed now. `followed`: whether another turn of its session waits behind it. `stem`:
     of its session's file, None for one that has none yet. `others`: whether others than the owner ever spoke in the
     group. `job`: of a job what its room asks, {prompt, schema}. `effects`: what earlier attempts did, {tool, said,
-    result}, whether or not a step tells of it. `forgot`: when something of the group's memory was forgotten last."""
+    result}, whether or not a step tells of it. `forgot`: when something of the group's memory was forgotten last.
+    `standing`: what its session's file is shown by."""
 
     turn: Row
     attempt: int
@@ -48,6 +50,7 @@ class Claim:
     job: dict[str, Any] | None = None
     effects: Sequence[dict[str, Any]] = ()
     forgot: str | None = None
+    standing: Standing = AS_IT_IS
 
 
 def get(tx: Transaction, turn: int) -> Row:
@@ -249,9 +252,16 @@ def is_lease_of(row: Row, lease: Lease) -> bool:
     return (row["run"], row["attempt"], row["worker"]) == (lease.run, lease.attempt, lease.worker)
 
 
-def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
-    """Keep message `n`. The same one again changes nothing; another one under the same number is refused, and so is
-    what would be too much for one turn."""
+def add_step(
+    tx: Transaction,
+    lease: Lease,
+    n: int,
+    message: dict[str, Any],
+    shown: list[int],
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Keep message `n`, and what its agent noted with it. The same one again changes nothing; another one under the
+    same number is refused, and so is what would be too much for one turn."""
     turn = check_lease(tx, lease)
     old = tx.one("SELECT message FROM step WHERE turn = ? AND n = ?", lease.turn, n)
     if old is not None:
@@ -268,6 +278,13 @@ def add_step(tx: Transaction, lease: Lease, n: int, message: dict[str, Any], sho
     if kept["n"] >= MOST_STEPS or kept["size"] + len(text) > MOST_STEP_BYTES:
         raise UsageError(f"a turn may have {MOST_STEPS} steps and {MOST_STEP_BYTES >> 20} MB of them")
     tx.insert("step", turn=lease.turn, n=n, attempt=lease.attempt, message=text, shown=json.dumps(shown))
+    if notes and not is_job(turn["session"]):
+        contexts.add_noted(tx, lease.turn, notes)
+
+
+def counted(tx: Transaction, turn: int, window: int | None) -> None:
+    """What an engine says that its last call read and wrote; it counts where no call of the turn came by us."""
+    tx.execute("UPDATE turn SET window_tokens = ? WHERE id = ?", window, turn)
 
 
 def hand_over(tx: Transaction, lease: Lease, worker: int) -> Claim:
@@ -291,6 +308,7 @@ def _claimed(tx: Transaction, row: Row, authority: Role, taint: float, more: boo
         *(row, row["attempt"], authority, taint, wakes(tx, id), steps(tx, id), more, followed, stem, others),
         effects=[{**each, "result": json.loads(each["result"])} for each in tx.all(_EFFECTS, id)],
         forgot=recalled.forgot(tx, row["grp"]),
+        standing=contexts.standing(tx, row["session"]),
     )
 
 

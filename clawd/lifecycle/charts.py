@@ -70,13 +70,16 @@ def _one(id: str, title: str, css: str, points: list[Point], steps: list[str], n
 
 def _recall(account: Account, steps: list[str]) -> Chart:
     title = "Recall of what is pinned"
-    places, points = _places(account), list[Point]()
-    for row in account.decisions.rows:
+    places, known = _places(account), dict[float, float]()
+    for row in (*account.metrics.rows, *account.decisions.rows):
         recall, x = _number(row, "recall"), places.get(_key(row))
         if recall is not None and x is not None:
-            points.append((x, recall))
+            known[x] = recall
+    points = sorted(known.items())
     if not points:
-        return Chart(None, (), f"{title}: nothing was compacted that could be checked")
+        last = _number(account.state or {}, "last_recall")
+        why = "nothing was compacted that could be checked" if last is None else f"at the last compaction {last:g}"
+        return Chart(None, (), f"{title}: {why}")
     told = f"{len(points)} compactions, at the lowest {min(y for _, y in points):g}; {ENOUGH:g} is enough."
     enough = Series("soft", [(0, ENOUGH), (max(len(steps) - 1, 0), ENOUGH)], "enough", stepped=True)
     return Chart(Plot("recall", title, told, [enough, Series("recall", points)], steps, top=1.0), (), told)

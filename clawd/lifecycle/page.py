@@ -47,17 +47,10 @@ def page_of(account: Account) -> str:
     state = account.state or {}
     ledger = state["ledger"] if isinstance(state.get("ledger"), Mapping) else {}
     goal = _texts(ledger.get("goal")) or _texts(state.get("goal"))
-    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     plots = "".join(_figure(each) for each in charts(account))
     return "\n".join(
         (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">',
-            f'<link rel="icon" href="data:,">\n<title>{_text(account.session)} – context</title>',
-            f"<style>{STYLE}</style>\n</head>\n<body>",
+            head_of(f"{account.session} – context"),
             f'<header>\n<p class="kind">The context of a session</p>\n<h1>{_text(account.session)}</h1>',
             f'<p class="goal">{_text(goal[0])}</p>' if goal else "",
             f'<p class="facts">{_facts(account, state)}</p>\n</header>\n<main>',
@@ -68,6 +61,22 @@ def page_of(account: Account) -> str:
             _table("Steps", _ABOUT[1], account.metrics, METRICS),
             _rest(state),
             f"</main>\n<footer>{_notes(account)}</footer>\n</body>\n</html>\n",
+        )
+    )
+
+
+def head_of(title: str) -> str:
+    """The beginning of a page, up to its body."""
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    return "\n".join(
+        (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">',
+            f'<link rel="icon" href="data:,">\n<title>{_text(title)}</title>',
+            f"<style>{STYLE}</style>\n</head>\n<body>",
         )
     )
 
@@ -94,7 +103,7 @@ def _value(name: str, value: Any) -> str:
 
 def _shown(value: Decimal) -> str:
     """A number as people read it; of a fraction no more than counts."""
-    text = f"{round(value, _PLACES):,f}"
+    text = f"{value:,.{_PLACES}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

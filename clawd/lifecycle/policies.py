@@ -1,12 +1,23 @@
-"""The policies that ship, and those of other packages (entry points of the group `clawd.context_policies`)."""
+"""The policies that ship, and those of other packages (entry points of the group `clawd.context_policies`).
+
+One is in force only where `[context] policies` names it. Nothing is loaded before that.
+"""
 
 from __future__ import annotations
 
-from clawd.lifecycle.deciding import Action, Facts
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import metadata
+
+from clawd.config.load import nearest
+from clawd.lifecycle.deciding import Action, Facts, Policy
+
+GROUP = "clawd.context_policies"
 
 
 class Blockers:
-    """Hands over when something blocks: for work that a fresh mind should look at."""
+    """Hands over when something blocks: for work that a fresh mind should look at. What the session began with does not
+    count, or its successors would hand over without end."""
 
     name = "blockers"
 
@@ -15,9 +26,59 @@ class Blockers:
 
 
 class Cost:
-    """Compacts, then hands over, when a session has cost much."""
+    """At half of `[context] usd` a session is compacted, once: what it was compacted for before counts. At all of it it
+    is handed over, but not after its first turn, for what that alone costs its successor's would cost, too. A session
+    whose cost is not known is left alone."""
 
     name = "cost"
 
     def decide(self, facts: Facts) -> Action | None:
-        return None
+        if facts.usd is None or facts.usd_limit is None:
+            return None
+        if facts.usd >= facts.usd_limit and facts.step_index > 1:
+            return "handoff"
+        return "compact" if facts.usd >= facts.usd_limit / 2 and facts.compact_count == 0 else None
+
+
+_SHIPPED: dict[str, Callable[[], Policy]] = {"blockers": Blockers, "cost": Cost}
+
+
+def known() -> list[str]:
+    """The names that `[context] policies` may have."""
+    return sorted({*_SHIPPED, *_brought()})
+
+
+def in_force(names: Sequence[str]) -> tuple[list[Policy], list[str]]:
+    """The policies of these names, in their order, and a sentence for each that there is none of, or that cannot be
+    made."""
+    found: list[Policy] = []
+    told: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            factory = _SHIPPED.get(name) or (_brought()[name].load() if name in _brought() else None)
+            if factory is not None:
+                found.append(_Named(name, factory()))
+                continue
+        except Exception as error:
+            told.append(f"the policy {name} of [context] cannot be used: {type(error).__name__}: {error}"[:300])
+            continue
+        near = nearest(name, known())
+        there = f"there is no policy {name!r} for [context]; there are {', '.join(known())}"
+        told.append(f"{there} ({near})" if near else there)
+    return found, told
+
+
+class _Named:
+    """A policy under the name by which the config calls it."""
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name, self._policy = name, policy
+
+    def decide(self, facts: Facts) -> Action | None:
+        return self._policy.decide(facts)
+
+
+@lru_cache(maxsize=1)
+def _brought() -> dict[str, metadata.EntryPoint]:
+    """What packages bring; none of them replaces one that ships."""
+    return {entry.name: entry for entry in metadata.entry_points(group=GROUP) if entry.name not in _SHIPPED}

@@ -1,4 +1,4 @@
-"""The protocol of memory over a group's store. Its three backends differ in how that searches (`GroupMemory.backend`),
+"""The protocol of memory over a group's store. Its backends differ in how that searches (`GroupMemory.backend`),
 and in nothing else."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StoredMemory:
         ).id
 
 
-BACKENDS = ("file", "vector", "hybrid")  # words alone, meaning alone, both
+BACKENDS = ("file", "vector", "hybrid", "mem0")  # words alone, meaning alone, both, another program
 
 
 def _instant(text: str | None) -> float | None:

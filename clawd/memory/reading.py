@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from clawd.clock import Clock
 from clawd.errors import NotFound, Refused, StorageError
@@ -22,9 +22,13 @@ from clawd.memory.record import MemoryRecord
 from clawd.memory.rows import Held
 from clawd.memory.standing import Standing
 from clawd.search import embedders
-from clawd.search.document import Where
+from clawd.search.document import Found, Where
 from clawd.search.embedders import Embedder
+from clawd.search.index import Index
 from clawd.trust import Origin
+
+if TYPE_CHECKING:
+    from clawd.memory.mem0 import Mem0
 
 OWNER = Voice()
 _TRIES = 5
@@ -34,19 +38,32 @@ class ReadMemory:
     """`root` is the group's `memory/`, `state` the home's."""
 
     def __init__(
-        self, root: Path, state: Path, group: str, clock: Clock, *, backend: str = "file", floor: float = 0.5
+        self,
+        root: Path,
+        state: Path,
+        group: str,
+        clock: Clock,
+        *,
+        backend: str = "file",
+        floor: float = 0.5,
+        mem0: str | None = None,
     ) -> None:
-        self.root, self.group, self.backend, self.floor = root, group, backend, floor
+        self.root, self.group, self.backend, self.floor, self.mem0 = root, group, backend, floor, mem0
         self._clock, self._ledger = clock, TrustLedger(state / "trust.jsonl")
         self._file = state / "index" / f"{group}.db"
         self._lock = threading.RLock()
         self._opened: Catalogue | None = None
         self._amiss = ""
+        self._home, self._outer = state.parent, cast("Mem0 | None", None)
 
     @property
     def _catalogue(self) -> Catalogue:
         if self._opened is None:
-            embedder, self._amiss = _embedder() if self.backend != "file" else (None, "")
+            embedder, self._amiss = _embedder() if self.backend in ("vector", "hybrid") else (None, "")
+            if self.backend == "mem0":
+                from clawd.memory import mem0
+
+                self._outer, self._amiss = mem0.opened(self.mem0, self._home, self.group)
             self._opened = Catalogue(self.root, self._file, self.group, self._ledger, self.floor, embedder)
         return self._opened
 
@@ -55,6 +72,9 @@ class ReadMemory:
             if self._opened is not None:
                 self._opened.close()
                 self._opened = None
+            if self._outer is not None:
+                self._outer.close()
+                self._outer = None
 
     # ── looking ──
 
@@ -122,7 +142,7 @@ class ReadMemory:
             self._catalogue.freshen()
             for _ in range(_TRIES):
                 index = self._catalogue.index
-                found = index.search(query, 2 * k, where, method=self.backend, now=now)  # type: ignore[arg-type]
+                found = self._search(index, query, 2 * k, where, now)
                 texts = list(dict.fromkeys(hit.document.text for hit in found.hits))[:k]
                 best = [hit for hit in found.hits if hit.document.text in texts]
                 held, changed = self._catalogue.some(hit.document.id for hit in best)
@@ -140,6 +160,14 @@ class ReadMemory:
                     score = known.score if known else hit.score
                     hits[document.text] = MemoryHit(record, document.text, score, document.trust, hit.parts)
         return list(hits.values())[:k], found.lanes
+
+    def _search(self, index: Index, query: str, k: int, where: Where, now: float) -> Found:
+        if self._outer is not None:
+            return self._outer.search(index, query, k, where, now)
+        if self.backend != "mem0":
+            return index.search(query, k, where, method=self.backend, now=now)  # type: ignore[arg-type]
+        found = index.search(query, k, where, now=now)
+        return Found(found.hits, [*found.lanes, "mem0: not there"])
 
     def why(self, id: str) -> dict[str, Any]:
         """{id, source, origin, trust, status, lineage[], history[{ts, op, trust, status, turn}], notes[]}; notes say

@@ -287,6 +287,8 @@ class GroupMemory(ReadMemory):
                 with suppress(Changed):
                     self._pen.keep(again, "carry", voice.turn, seen=stat)
             self._catalogue.index.forget([each.id for each in plan.gone])
+            if self._outer is not None:
+                self._outer.forget(self._catalogue.index)
             return plan
 
     def _oblivion(self, record: MemoryRecord, voice: Voice) -> Plan:

@@ -57,6 +57,10 @@ class Index:
         """Why the file was made anew, like "it was missing"; "" once a search has told it."""
         return self._file.amiss
 
+    def version(self, db: sqlite3.Connection) -> Any:
+        """It differs when anything may have changed, by whomever."""
+        return self._file.version(db)
+
     def count(self) -> int:
         """How many documents there are."""
         return self._file.read(tables.size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from clawd.model import Block
 from clawd.sessions.format import MARKER_LINE, parse
 from clawd.trust import TRUST, Origin
 
+_LONGEST_LINE = 64 << 20
 NO_RESULT = "Error: this call was interrupted, and no result of it is known."
 
 
@@ -45,20 +46,37 @@ def tail(path: Path, max_blocks: int, max_bytes: int = 4 << 20) -> list[Block]:
     return parse(data[first.start() :], whole=False).blocks[-max_blocks:]
 
 
-def read_from(path: Path, start: int) -> bytes:
-    """The file's bytes from `start` on, and one before them. Empty when there is no file."""
+def read_from(path: Path, start: int, most: int = -1) -> bytes:
+    """The file's bytes from `start` on, and one before them; at most `most`. Empty when there is no file."""
     try:
         descriptor = open_beneath(path.parent, path.name)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     with os.fdopen(descriptor, "rb") as file:
         file.seek(max(0, start - 1))
-        return file.read()
+        return file.read(most)
+
+
+def markers(path: Path, start: int = 0) -> Iterator[tuple[int, Block]]:
+    """(offset, block without its content) of each message from the byte `start` on, read line by line. Nothing when
+    there is no file."""
+    try:
+        descriptor = open_beneath(path.parent, path.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        at, fresh = file.seek(start), start == 0  # whether a line begins here
+        while line := file.readline(_LONGEST_LINE):
+            if (fresh or at == start) and MARKER_LINE.match(line):
+                for block in parse(line, whole=False).blocks:
+                    yield at, block
+            fresh = line.endswith(b"\n")
+            at += len(line)
 
 
 def trust(path: Path) -> float:
-    """The lowest trust of what a file says is in it from outside, 1.0 where it says nothing of the kind. It is read
-    line by line. Raises OSError, UnsafePath."""
+    """The lowest trust of what a file says is in it from outside, or stands for what is not, 1.0 where it says nothing
+    of the kind. It is read line by line. Raises OSError, UnsafePath."""
     lowest = 1.0
     with os.fdopen(open_beneath(path.parent, path.name), "rb") as file:
         for line in file:
@@ -66,8 +84,18 @@ def trust(path: Path) -> float:
                 continue
             for block in parse(match[0] + b"\n", whole=False).blocks:
                 origin = Origin.EXTERNAL if is_external(block) else Origin.HAND if "source" in block.meta else None
-                lowest = min(lowest, TRUST[origin] if origin else 1.0)
+                lowest = min(lowest, TRUST[origin] if origin else 1.0, _stated(block))
     return lowest
+
+
+def _stated(block: Block) -> float:
+    """The trust of what a compaction or a manifest says, which went into it: the lowest where that is not stated."""
+    said = block.meta.get("compact", block.meta.get("handoff"))
+    if block.role != "system" or said is None:
+        return 1.0
+    found = said.get("trust") if isinstance(said, dict) else None
+    known = isinstance(found, int | float) and 0 <= found <= 1
+    return float(found) if known and found is not None else TRUST[Origin.EXTERNAL]
 
 
 def is_external(block: Block) -> bool:

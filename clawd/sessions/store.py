@@ -1,4 +1,5 @@
-"""The sessions as a store: a group's files, or those of a channel's sessions in every group."""
+"""The sessions as a store: a group's files, or those of a channel's sessions in every group, with what was made of
+them elsewhere in the group."""
 
 from __future__ import annotations
 
@@ -22,8 +23,18 @@ def session_store(home: Home) -> FileStore:
                     for id, stem in rebuild(sessions).items():
                         if id.startswith(f"{scope.name}:"):
                             yield from sessions.glob(f"{stem}.*")
+                            if sessions == home.group(group.name).sessions:
+                                yield from _told_of(home.group(group.name), stem)
 
     return FileStore("sessions", home.root, trees)
+
+
+def _told_of(group: GroupHome, stem: str) -> Iterator[Path]:
+    """What a session handed on, and what was exported of it; no link is followed."""
+    if not group.exports.is_symlink() and (group.exports / stem).is_dir():
+        yield group.exports / stem
+    if not group.manifests.is_symlink():  # a moment without `_`, then the session's
+        yield from (each for each in group.manifests.glob("*.json") if each.stem.partition("_")[2] == stem)
 
 
 def _brought_in(group: GroupHome) -> list[Path]:

@@ -26,6 +26,7 @@ from clawd.ledger import deliveries, effects, ends, steering, turns
 from clawd.ledger import runs as run_rows
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.lifecycle.pinned import kept_notes
 from clawd.model import GIVEN_UP, Authority, Control, Effect, Final, Lease, Offer
 from clawd.signals import News, Signals
 from clawd.tasks import Whole
@@ -302,11 +303,14 @@ class Counter:
         shown = self._composer.shown({"id": live.turn, "grp": run.group}, wakes)
         return [Control(live.turn, "steer", shown)] if wakes else []
 
-    async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
+    async def step(
+        self, lease: Lease, n: int, message: dict[str, Any], shown: list[int], notes: dict[str, Any] | None = None
+    ) -> None:
         run, _ = self._live(lease)
+        kept = kept_notes(notes)
 
         def add(tx: Transaction) -> list[Row]:
-            turns.add_step(tx, lease, n, message, shown)
+            turns.add_step(tx, lease, n, message, shown, kept)
             if message.get("role") != "assistant":  # nothing is said between a call and its result
                 return []
             joined = steering.join(tx, lease.turn, n, shown, self._now())
@@ -379,6 +383,7 @@ class Counter:
             if row["state"] == "claimed" and report is not None:
                 turns.check_lease(tx, lease)
                 report(tx, row)
+                turns.counted(tx, lease.turn, usage.window if usage is not None else None)
             if row["state"] == "claimed" and not row["stop_requested"]:
                 turns.check_lease(tx, lease)
                 said = final.text.strip() or files or effects.done(tx, lease.turn)

@@ -43,8 +43,11 @@ class Desk(Protocol):
         """The same for one turn at a tool boundary, without waiting."""
         ...
 
-    async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
-        """Make message `n` (from 0, assistant and tool messages alike) durable. The same n twice is one step."""
+    async def step(
+        self, lease: Lease, n: int, message: dict[str, Any], shown: list[int], notes: dict[str, Any] | None = None
+    ) -> None:
+        """Make message `n` (from 0, assistant and tool messages alike) durable. The same n twice is one step. `notes`
+        are what its agent holds on to: they are no part of the conversation."""
         ...
 
     async def events(self, lease: Lease, events: list[dict[str, Any]]) -> None:

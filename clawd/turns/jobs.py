@@ -44,11 +44,13 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Answer]):
     """What a room asks for. `done` runs in the transaction that ends the turn, and may refuse the answer by a
-    ClawdError, whose sentence the next attempt is told; `failed` hears why there will be none."""
+    ClawdError, whose sentence the next attempt is told; `failed` hears why there will be none. `after` hears that one
+    of them is durable, unless a crash comes between."""
 
     schema: type[Answer]
     done: Callable[[Transaction, Job, Answer], None]
     failed: Callable[[Transaction, Job, str], None]
+    after: Callable[[Job], None] = lambda job: None
 
 
 class Jobs:
@@ -117,6 +119,11 @@ class Jobs:
             tx.execute("ROLLBACK TO room")
         tx.execute("RELEASE room")
         return why and f"{_UNFIT}{why}"
+
+    def over(self, row: Row) -> None:
+        """The end of a job is durable."""
+        if (kind := self._kinds.get(row["kind"])) is not None:
+            kind.after(_job(row))
 
     def ended(self, tx: Transaction, turn: int) -> str | None:
         """A job's turn ended: its room hears of it when that brought nothing. Gives the sentence for the owner then."""

@@ -7,43 +7,108 @@ recorded; what it asks for is done afterwards, and again after a crash until it 
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import anyio
 
-from clawd.approvals.context import Confirming
+from clawd import faults
+from clawd.approvals.approvals import Asked
+from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import Clock, rfc3339
+from clawd.errors import UnsafePath
 from clawd.ids import is_job
-from clawd.ledger import contexts
+from clawd.ledger import contexts, deliveries
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.lifecycle.deciding import Decision, Thresholds
+from clawd.ledger.deliveries import Address
+from clawd.lifecycle import deciding, journal, pinned
+from clawd.lifecycle.deciding import Action, Decision, Facts, Thresholds
+from clawd.lifecycle.journal import Confirm
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
-from clawd.turns.compacting import Compactor
-from clawd.turns.handing_over import HandingOver
+from clawd.turns.counting import Counted, Price, counted
 from clawd.turns.projecting import Projector
+from clawd.turns.ruling import DEFAULT, Rules
 
 log = logging.getLogger(__name__)
 
 AGAIN_S, LONGEST_S = 1.0, 60.0
+FULL = (
+    "What this conversation holds on to whatever its window loses has reached {size} KiB: new constraints and blockers are"
+    " not added any more. `clawd context handoff` or /new begins with less."
+)
+
+Outcome = Literal["none", "begun", "asked", "later"]
+"""What became of a decision: nothing was to be done (or it is under way); it was begun; a person was asked; it is done
+when the turn that is at work has ended."""
+
+
+class Compacting(Protocol):
+    def begin(self, tx: Transaction, row: Row, cause: str, turn: int | None, now: str) -> object:
+        """Open a compaction of the session of `row`; `turn` is the one that was settled last."""
+        ...
+
+    async def act(self, session: str) -> None: ...
+
+
+class Handing(Protocol):
+    def begin(
+        self,
+        tx: Transaction,
+        row: Row,
+        decision: Decision,
+        thresholds: Thresholds,
+        now: str,
+        confirmed_by: str | None = None,
+    ) -> str | None:
+        """Hand the session of `row` over; gives the successor, None where there is none."""
+        ...
+
+    async def act(self, session: str) -> None: ...
+
+
+class Confirming(Protocol):
+    def ask(self, tx: Transaction, row: Row, decision: Decision, now: str) -> Asked | None:
+        """Ask in the chat whether it may be done; None where that was said no to. What is asked already is not asked
+        again."""
+        ...
+
+    def look_again(self) -> None:
+        """What was asked is durable."""
+        ...
 
 
 class Lifecycle:
+    """`rules` are those of a session's row; `price` what a call costs; `deliver` is told of chats that have news."""
+
     def __init__(
         self,
         ledger: Ledger,
         clock: Clock,
         tasks: Tasks,
-        compactor: Compactor,
-        handing: HandingOver,
+        compactor: Compacting,
+        handing: Handing,
         projector: Projector,
+        *,
+        rules: Callable[[Row], Rules] = lambda row: DEFAULT,
+        price: Price = lambda model, input, output, cached: None,
+        confirming: Confirming | None = None,
+        limits: Callable[[str], ChannelLimits] = lambda channel: NOTICE,
+        deliver: Callable[[Address], None] = lambda to: None,
     ) -> None:
         self._ledger, self._clock, self._tasks = ledger, clock, tasks
         self._compactor, self._handing, self._projector = compactor, handing, projector
+        self.rules, self._price, self.confirming = rules, price, confirming
+        self._limits, self._deliver = limits, deliver
         self._one = KeyedLocks()
-        self.confirming: Confirming | None = None
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())
+
+    # ── in the ledger ──
 
     def settle(self, tx: Transaction, turn: Row, blocks: Sequence[Block]) -> None:
         """A turn of a session ended, and `blocks` of it are in the file: what is to be held on to is pinned, its tokens
@@ -51,16 +116,185 @@ class Lifecycle:
         nothing."""
         if is_job(turn["session"]) or turn["recorded_at"] is not None:
             return
-        row = contexts.of(tx, turn["session"], rfc3339(self._clock.now()))
-        contexts.update(tx, row["session"], rfc3339(self._clock.now()), step_index=row["step_index"] + 1)
-
-    def carry_out(self, tx: Transaction, session: str, decision: Decision, confirmed_by: str | None = None) -> None:
-        """Do what was decided about a session."""
-        now = rfc3339(self._clock.now())
+        now, session = self._now(), turn["session"]
         row = contexts.of(tx, session, now)
-        if decision.action == "handoff":
-            at = Thresholds(row["profile"] or "chat", row["soft"] or 60_000, row["hard"] or 100_000)
-            self._handing.begin(tx, row, decision, at, now, confirmed_by)
+        rules = self.rules(row)
+        self._pin(tx, row, turn, blocks, now)
+        found = counted(row, turn, blocks, contexts.last_call(tx, turn), contexts.calls(tx, turn["id"]), self._price)
+        tx.execute(
+            "UPDATE turn SET window_tokens = ?, cumulative_tokens = ? WHERE id = ?",
+            *(found.window, found.cumulative, turn["id"]),
+        )
+        own: dict[str, Any] = {"agent_id": rules.agent_id, "memory_namespace": rules.memory_namespace, "tag": rules.tag}
+        contexts.update(
+            tx,
+            session,
+            now,
+            step_index=row["step_index"] + 1,
+            window=found.window,
+            cumulative=found.cumulative,
+            estimated=int(found.estimated),
+            nanos=found.nanos,
+            taint=min(row["taint"], turn["taint"]),
+            **{name: value for name, value in own.items() if row[name] is None and value is not None},
+        )
+        self._measure(tx, session, found, now)
+        row = contexts.of(tx, session, now)
+        if row["status"] in contexts.ENDED or row["gate"] == "paused":
+            return
+        self._carry_out(tx, row, self.decide(tx, session), rules, turn=turn["id"])
+
+    def _pin(self, tx: Transaction, row: Row, turn: Row, blocks: Sequence[Block], now: str) -> None:
+        session, final = row["session"], json.loads(turn["final"]) if turn["final"] else {}
+        notes = [*contexts.take_noted(tx, turn["id"]), final.get("notes")]
+        held = pinned.of_rows(contexts.pinned(tx, session))
+        new = pinned.of_turn(notes, blocks, taint=turn["taint"], turn=turn["id"], at=now, held=held)
+        if not new:
+            return
+        fit = pinned.fit(held, new)
+        contexts.unpin(tx, [item.id for item in fit.drop if item.id is not None])
+        for item in fit.add:
+            contexts.pin(
+                tx, session, item.cls, item.text, turn=item.turn, at=now, origin=item.origin, trust=item.trust
+            )  # fmt: skip
+        if fit.refused:
+            self._tell_once(tx, row, turn, "full", FULL.format(size=pinned.MOST_BYTES >> 10), now)
+
+    def _tell_once(self, tx: Transaction, row: Row, turn: Row, what: str, sentence: str, now: str) -> None:
+        told = json.loads(row["told"] or "[]")
+        if what in told:
+            return
+        contexts.update(tx, row["session"], now, told=json.dumps([*told, what]))
+        to = Address.of(turn)
+        deliveries.enqueue(
+            tx, to, session=row["session"], kind="notice", text=sentence, now=now, limits=self._limits(to.channel)
+        )  # fmt: skip
+
+    def _measure(self, tx: Transaction, session: str, found: Counted, now: str) -> None:
+        self.measure(
+            tx, session, "turn", now, used=found.used, costs=found.costs, latency_ms=found.latency_ms
+        )  # fmt: skip
+
+    def measure(self, tx: Transaction, session: str, event: str, now: str, **more: Any) -> None:
+        """A line of metrics.jsonl, with what is known of the session now; `more` as `journal.metric_line` takes it."""
+        row = contexts.of(tx, session, now)
+        line = journal.metric_line(
+            event,
+            at=now,
+            session=session,
+            step=row["step_index"],
+            window=row["window"],
+            total=row["cumulative"],
+            estimated=bool(row["estimated"]),
+            agent_id=row["agent_id"],
+            memory_namespace=row["memory_namespace"],
+            **more,
+        )
+        contexts.note(tx, session, "metrics", line)
+
+    def decide(self, tx: Transaction, session: str, wanted: Action | None = None) -> Decision:
+        """What is to be done with a session now. `wanted` is what a person asks for."""
+        row = contexts.of(tx, session, self._now())
+        if row["status"] in contexts.ENDED:
+            return Decision("continue", "none", "the session is over")
+        rules, held = self.rules(row), pinned.of_rows(contexts.pinned(tx, session))
+        facts = Facts(
+            tokens=row["window"],
+            thresholds=rules.limits,
+            estimated=bool(row["estimated"]),
+            cumulative=row["cumulative"],
+            usd=None if row["nanos"] is None else row["nanos"] / journal.NANO,
+            usd_limit=rules.usd,
+            verify_failed=bool(row["verify_failed"]),
+            phase_done=row["status"] == "phase_boundary",
+            fruitless=row["fruitless"],
+            failures=row["failures"],
+            wanted=wanted or row["wanted"],
+            step_index=row["step_index"],
+            compact_count=row["compact_count"],
+            pinned={cls: held.of(cls) for cls in pinned.CLASSES},
+            blockers=[item.text for item in held.items if item.cls == "blockers" and not item.inherited],
+        )
+        return deciding.decide(facts, rules.policies)
+
+    def carry_out(self, tx: Transaction, session: str, decision: Decision, confirmed_by: str | None = None) -> Outcome:
+        """Have a decision done: journalled, then begun, or asked about where that is wanted and `confirmed_by` nobody
+        yet. While a turn of the session is at work it is kept as a wish, and done when that is settled."""
+        now = self._now()
+        row = contexts.of(tx, session, now)
+        if row["status"] in contexts.ENDED:
+            return "none"
+        if decision.action != "continue" and contexts.is_live(tx, session):
+            contexts.update(tx, session, now, wanted=decision.action, confirmed_by=confirmed_by)
+            return "later"
+        return self._carry_out(tx, row, decision, self.rules(row), confirmed_by=confirmed_by)
+
+    def _carry_out(
+        self,
+        tx: Transaction,
+        row: Row,
+        decision: Decision,
+        rules: Rules,
+        *,
+        confirmed_by: str | None = None,
+        turn: int | None = None,
+    ) -> Outcome:
+        session, now = row["session"], self._now()
+        if decision.trigger == "manual" and row["wanted"] is not None:
+            confirmed_by = confirmed_by or row["confirmed_by"]
+        asks = decision.action in rules.confirm
+        if decision.action == "continue":
+            self.journal(tx, session, decision)
+            return "none"
+        if asks and confirmed_by is None and self.confirming is not None:
+            answer = self.confirming.ask(tx, row, decision, now)
+            asked = answer is not None and answer.fresh
+            self.journal(tx, session, decision, confirm=Confirm() if asked else None)
+            contexts.update(tx, session, now, wanted=None)
+            return "asked" if asked else "none"
+        confirm = Confirm(True, confirmed_by) if asks and confirmed_by is not None else None
+        self.journal(tx, session, decision, confirm=confirm)
+        contexts.update(tx, session, now, wanted=None, confirmed_by=confirmed_by)
+        row = contexts.of(tx, session, now)
+        if decision.action == "compact":
+            if contexts.compactions(tx, session, "begun", "asked", "ready"):
+                return "none"
+            self._compactor.begin(tx, row, decision.trigger, turn, now)
+            return "begun"
+        successor = self._handing.begin(tx, row, decision, rules.limits, now, confirmed_by)
+        if contexts.of(tx, session, now)["status"] not in contexts.ENDED:
+            return "none"
+        self.measure(tx, session, "handoff", now)
+        if successor is not None:
+            contexts.update(tx, successor, now)
+        return "begun"
+
+    def journal(
+        self,
+        tx: Transaction,
+        session: str,
+        decision: Decision,
+        *,
+        confirm: Confirm | None = None,
+    ) -> int:
+        """A line of decisions.jsonl; gives its seq. What was answered to a question is a line of its own."""
+        now = self._now()
+        row = contexts.of(tx, session, now)
+        line = journal.decision_line(
+            decision,
+            self.rules(row).limits,
+            at=now,
+            session=session,
+            step=row["step_index"],
+            tokens=row["window"],
+            estimated=bool(row["estimated"]),
+            recall=row["last_recall"] if decision.trigger == "verify_fail" else None,
+            confirm=confirm,
+            nanos=row["nanos"],
+        )
+        return contexts.note(tx, session, "decisions", line)
+
+    # ── afterwards ──
 
     def soon(self, session: str) -> None:
         """Something of the session may be open."""
@@ -72,6 +306,9 @@ class Lifecycle:
             try:
                 await self.act(session)
                 return
+            except UnsafePath as error:  # somebody put it there: it waits for the next turn, or start
+                log.warning("the files of session %s are not written: %s", session, error)
+                return
             except Exception:  # its files wait, and that is said
                 log.exception("the context of session %s cannot be looked after", session)
             await anyio.sleep(pause)
@@ -80,6 +317,11 @@ class Lifecycle:
     async def act(self, session: str) -> None:
         """Do what is open, in this order: the successor's beginning, a compaction, the files. Safe to repeat."""
         async with self._one.hold(session):
+            for to in await self._ledger.do(lambda tx: _unsent(tx, session)):
+                self._deliver(to)
+            faults.passing("settled")
+            if self.confirming is not None:
+                self.confirming.look_again()
             await self._handing.act(session)
             await self._compactor.act(session)
             await self._projector.act(session)
@@ -88,3 +330,10 @@ class Lifecycle:
         """After a start: all that an earlier daemon left open."""
         for session in await self._ledger.do(contexts.unfinished):
             self.soon(session)
+
+
+def _unsent(tx: Transaction, session: str) -> list[Address]:
+    """The chats that a session has a notice for that was not sent yet."""
+    rows = tx.all("SELECT DISTINCT channel, account, chat, thread FROM delivery WHERE session = ? AND state = 'pending'"
+                  " AND kind = 'notice'", session)  # fmt: skip
+    return [Address.of(row) for row in rows]

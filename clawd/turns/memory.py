@@ -112,14 +112,18 @@ class Memories:
 
     def _opened(self, group: str) -> _Open:
         table, known = self._settings(group), self._open.pop(group, None)
-        settled = (table.backend, table.floor)
-        if known is not None and not known.users and (known.memory.backend, known.memory.floor) != settled:
+        settled = (table.backend, table.floor, table.mem0)
+        if (
+            known is not None
+            and not known.users
+            and (known.memory.backend, known.memory.floor, known.memory.mem0) != settled
+        ):
             self._spare.append(known.memory)
             known = None
         if known is None:
             root, state = self._home.group(group).memory, self._home.state
-            backend, floor = settled
-            known = _Open(GroupMemory(root, state, group, self._clock, backend=backend, floor=floor))
+            backend, floor, mem0 = settled
+            known = _Open(GroupMemory(root, state, group, self._clock, backend=backend, floor=floor, mem0=mem0))
         self._open[group] = known
         return known
 

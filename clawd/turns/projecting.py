@@ -1,16 +1,112 @@
 """The files beside a session, written from the ledger: state.json, decisions.jsonl, metrics.jsonl. Each write is safe
-to repeat."""
+to repeat.
+
+Lines leave the ledger only once they are in their file, durably. The state is written with a new name and renamed; it
+is what the ledger said when it was read, and written again whenever that changed.
+"""
 
 from __future__ import annotations
 
-from clawd.clock import Clock
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import to_thread
+
+from clawd import faults
+from clawd.clock import Clock, rfc3339
 from clawd.config.home import Home
-from clawd.ledger.db import Ledger
+from clawd.files import open_beneath, put_beneath
+from clawd.ledger import contexts
+from clawd.ledger.db import Ledger, Row, Transaction
+from clawd.lifecycle import journal, pinned, state
+from clawd.lifecycle.pinned import Pinned
+from clawd.turns.ruling import DEFAULT, Rules
+
+_WINDOW = 64 << 10  # what is read of a file's end, beside as much as is to be written
+_FILES = ("decisions", "metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    row: Row
+    folder: str
+    stem: str
+    lines: Sequence[Row]
+    held: Pinned
+    engine: str | None
 
 
 class Projector:
-    def __init__(self, home: Home, ledger: Ledger, clock: Clock) -> None:
-        self._home, self._ledger, self._clock = home, ledger, clock
+    def __init__(
+        self, home: Home, ledger: Ledger, clock: Clock, rules: Callable[[Row], Rules] = lambda row: DEFAULT
+    ) -> None:
+        self._home, self._ledger, self._clock, self._rules = home, ledger, clock, rules
 
     async def act(self, session: str) -> None:
-        """Bring the session's files up to the ledger."""
+        """Bring the session's files up to the ledger. Raises StorageError, OSError, UnsafePath where one of them is a
+        link; then nothing of it left the ledger."""
+        pending = await self._ledger.do(lambda tx: _pending(tx, session))
+        if pending is None:
+            return
+        rules = self._rules(pending.row)
+        now = rfc3339(self._clock.now())
+        directory = self._home.group(pending.folder).sessions
+        await to_thread.run_sync(_write, directory, pending, rules, now)
+        faults.passing("projected")
+        upto = pending.lines[-1]["id"] if pending.lines else 0
+        await self._ledger.do(lambda tx: contexts.written(tx, session, upto, pending.row["dirty"]))
+
+
+def _pending(tx: Transaction, session: str) -> _Pending | None:
+    row = contexts.find(tx, session)
+    if row is None:
+        return None
+    lines = contexts.lines(tx, session)
+    if not row["dirty"] and not lines:
+        return None
+    place = tx.one("SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session)
+    last = tx.one("SELECT engine FROM turn WHERE session = ? AND engine IS NOT NULL ORDER BY id DESC LIMIT 1", session)
+    if place is None or not place["stem"]:
+        return None
+    held = pinned.of_rows(contexts.pinned(tx, session))
+    return _Pending(row, place["folder"], place["stem"], lines, held, last["engine"] if last else None)
+
+
+def _write(directory: Path, pending: _Pending, rules: Rules, now: str) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for kind in _FILES:
+        if lines := [row["line"] for row in pending.lines if row["kind"] == kind]:
+            add_lines(directory, f"{pending.stem}.{kind}.jsonl", lines)
+            faults.passing(f"{kind}_written")
+    size = 0
+    with suppress(FileNotFoundError):
+        size = (directory / f"{pending.stem}.md").stat(follow_symlinks=False).st_size
+    made = state.state_of(
+        pending.row, pending.held, rules.limits, stem=pending.stem, offset=size, engine=pending.engine, updated=now
+    )
+    put_beneath(directory, f"{pending.stem}.state.json", made.data())
+
+
+def add_lines(directory: Path, name: str, lines: Sequence[str]) -> None:
+    """Put lines at the end of a file, durably, in one write, but for those that are there. Raises OSError,
+    UnsafePath."""
+    descriptor = open_beneath(directory, name, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        size = os.fstat(descriptor).st_size
+        window = min(size, _WINDOW + 2 * sum(len(line.encode()) for line in lines))
+        made = journal.append(os.pread(descriptor, window, size - window), size, lines)
+        if made.keep < size:
+            os.ftruncate(descriptor, made.keep)
+        data = memoryview(made.data)
+        at = made.keep
+        while data:
+            written = os.pwrite(descriptor, data, at)
+            data, at = data[written:], at + written
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -20,7 +20,7 @@ from clawd.clock import Clock, moment_of, rfc3339
 from clawd.config.home import Home
 from clawd.context.fence import voices
 from clawd.ids import is_job
-from clawd.ledger import changes, deliveries, ends, steering, turns
+from clawd.ledger import changes, deliveries, ends, jobs, steering, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.locks import KeyedLocks
 from clawd.model import Block
@@ -196,11 +196,12 @@ class Recorder:
         return row, more
 
     async def _end_job(self, row: Row) -> bool:
-        def end(tx: Transaction) -> tuple[str | None, bool]:
+        def end(tx: Transaction) -> tuple[str | None, bool, Row]:
             told = self._jobs.ended(tx, row["id"]) if row["recorded_at"] is None else None
-            return told, ends.recorded(tx, row["id"], rfc3339(self._clock.now()))
+            return told, ends.recorded(tx, row["id"], rfc3339(self._clock.now())), jobs.of(tx, row["id"])
 
-        told, more = await self._ledger.do(end)
+        told, more, job = await self._ledger.do(end)
+        self._jobs.over(job)
         if told is not None:
             self._signals.emit(News("trouble", group=row["grp"], data={"what": told}))
         return more

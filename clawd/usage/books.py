@@ -137,6 +137,11 @@ class Books:
     def price(self, call: Call) -> Price | None:
         return prices.price_of(call.model, self._config().prices) if call.listed else None
 
+    def cost(self, model: str, input: int, output: int, cached: int) -> int | None:
+        """Nano-dollars of a call; None where the price is not known."""
+        price = prices.price_of(model, self._config().prices) if model else None
+        return None if price is None else price.cost(Tokens(input, output, min(cached, input)))
+
     def most_output(self, model: str) -> int | None:
         """Tokens that a model answers with at most, where that is known."""
         price = prices.price_of(model, self._config().prices)

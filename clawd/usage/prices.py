@@ -56,12 +56,13 @@ class Rates:
 @dataclass(frozen=True, slots=True)
 class Price:
     """Of one model. `long` holds for the whole of a call with more than `above` tokens of input; `max_output` is the
-    most tokens that it answers with, where that is known."""
+    most tokens that it answers with, where that is known, and `window` those that it can read."""
 
     rates: Rates
     long: Rates | None = None
     above: int = 0
     max_output: int | None = None
+    window: int | None = None
 
     def cost(self, tokens: Tokens) -> int:
         """Nano-dollars."""
@@ -84,10 +85,17 @@ def price_of(model: str, overrides: Mapping[str, Override]) -> Price | None:
         if (override := overrides.get(name)) is not None:
             own = _table().get(name)
             written = override.model_dump(include={"input", "output", "cached"}, exclude_none=True)
-            return Price(_rates(name, written), max_output=own.max_output if own else None)
+            known = (own.max_output, own.window) if own else (None, None)
+            return Price(_rates(name, written), None, 0, *known)
         if (price := _table().get(name)) is not None:
             return price
     return None
+
+
+def window_of(model: str | None) -> int | None:
+    """Tokens that a model can read, None when that is not known, or there is none."""
+    price = price_of(model, {}) if model else None
+    return price.window if price else None
 
 
 def _names(model: str) -> Iterator[str]:
@@ -120,6 +128,7 @@ def _table() -> dict[str, Price]:
             _rates(name, long) if long else None,
             long["above"] if long else 0,
             entry.get("max_output"),
+            entry.get("window"),
         )
     return found
 

@@ -40,7 +40,7 @@ PASSING += ("upstream", "upstream_timeout")
 # What each request's body holds, and its queries; `attempt` and `worker` are the fence of a turn.
 BODIES = {
     HELLO: ("schema", "version", "engine", "pid"),
-    STEP: ("schema", "attempt", "worker", "n", "message", "shown"),
+    STEP: ("schema", "attempt", "worker", "n", "message", "shown", "notes"),
     EVENTS: ("schema", "attempt", "worker", "events"),
     FINAL: (
         *("schema", "attempt", "worker", "text", "files", "usage"),

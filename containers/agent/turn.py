@@ -231,10 +231,12 @@ class Turn:
 
     # ---- rounds
 
-    def round(self, text: str, calls: list[tuple[str, Any]], streamed: bool = False) -> list[str]:
+    def round(
+        self, text: str, calls: list[tuple[str, Any]], streamed: bool = False, notes: dict[str, Any] | None = None
+    ) -> list[str]:
         """Say `text` (unless it was `streamed`) and call tools: durable before they run, each result after. A call is
         (name, arguments), an object or the text that should be one. Gives the results' texts. While an earlier attempt
-        came further, its round is taken instead, and what it left open is done."""
+        came further, its round is taken instead, and what it left open is done. `notes` are for the daemon alone."""
         if self._rounds == self.limits["steps"]:
             self.within_limits()
         self._rounds += 1
@@ -247,7 +249,7 @@ class Turn:
             if not streamed:
                 self.say(text)
             self.flush()
-            self._step(message)
+            self._step(message, notes)
         return self._results([Call(call, self) for call in message.get("tool_calls") or ()], resumed)
 
     def _results(self, calls: list[Call], resumed: bool) -> list[str]:
@@ -322,8 +324,8 @@ class Turn:
         self._at += 1
         return self.steps[self._at - 1]
 
-    def _step(self, message: dict[str, Any]) -> None:
-        body = {**self._fence, "n": self._at, "message": message, "shown": self._seen()}
+    def _step(self, message: dict[str, Any], notes: dict[str, Any] | None = None) -> None:
+        body = {**self._fence, "n": self._at, "message": message, "shown": self._seen(), "notes": notes}
         self._client.call("POST", protocol.STEP.format(turn=self.id), body)
         self.steps.append(message)
         self._at += 1

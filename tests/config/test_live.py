@@ -30,7 +30,7 @@ def test_a_good_edit_is_taken_and_told(home: Home) -> None:
     assert not live.changed() and live.reload() == []
     write(home.config_file, "schema = 1\n[model]\nengine = 'scripted'\n[profiles.p]\nsoft = 1\nhard = 2\n")
     assert live.changed()
-    assert live.reload() == ["model.engine: offline → scripted", "profiles.p: nothing → soft=1 hard=2"]
+    assert live.reload() == ["model.engine: offline → scripted", "profiles.p: nothing → soft=1 hard=2 calibration=None"]
     assert not live.changed() and live.current.model.engine == "scripted"
 
 

@@ -104,6 +104,11 @@ listen = "127.0.0.1:8081"
 [profiles.coding]
 soft = 250000
 hard = 350000
+[profiles.own]
+calibration = "state/calibrations/own.json"
+[context]
+policies = ["blockers", "cost"]
+usd = 2.5
 [engines.codex]
 command = ["codex", "exec"]
 prompt = "stdin"
@@ -171,6 +176,8 @@ script = "s.json"
 recall_k = 1
 [budget]
 usd_per_day = 0.5
+[context]
+policies = []
 [limits]
 steps = 4
 """
@@ -203,7 +210,7 @@ def test_every_table_of_the_contract_is_read(home: Home) -> None:
     assert "[distil]" in not_built(config) and {"learn"} <= {*not_built(group)}
     built = {"bindings", "grants", "mounts", "followups", "timezone", "share_profile", "answer", "listen", "sessions"}
     built |= {"sandbox", "model", "limits", "memory", "budget", "trigger", "watch", "webhook", "heartbeat", "external"}
-    built |= {"require_confirm"}
+    built |= {"profile", "context", "require_confirm"}
     assert {name.strip("[]") for name in not_built(group)} == {*GroupConfig.model_fields} - built
     assert not {"[services]", "[grants]", "[mounts]"} & {*not_built(config), *not_built(group)}
     limits = merged(config, group).limits

@@ -125,7 +125,9 @@ class MemoryDesk:
         turn = self._held(lease)
         return [Control(turn.id, "stop")] if turn.stopping else []
 
-    async def step(self, lease: Lease, n: int, message: dict[str, Any], shown: list[int]) -> None:
+    async def step(
+        self, lease: Lease, n: int, message: dict[str, Any], shown: list[int], notes: dict[str, Any] | None = None
+    ) -> None:
         turn = self._held(lease)
         if n == len(turn.steps):
             turn.steps.append(message)

@@ -24,7 +24,7 @@ def of(request: pytest.FixtureRequest, make: Callable[..., GroupMemory]) -> Call
     known: dict[str, GroupMemory] = {}
 
     def open(voice: Voice = AGENT, group: str = "main") -> Memory:
-        known.setdefault(group, make(group, backend=request.param))
+        known.setdefault(group, make(group, backend=request.param, mem0="in-memory"))
         return StoredMemory(known[group], voice)
 
     return open

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawd.cli.catalogue import bridges, conversations, home, knowledge, outside
+from clawd.cli.catalogue import bridges, conversations, home, knowledge, outside, runs
 from clawd.cli.catalogue.arguments import Command
 
 __all__ = ["COMMANDS", "Command"]
 
 _LATER = {
-    "context": "decide run compact handoff status expand signal export calibrate",
+    "context": "decide compact handoff status signal export calibrate",
     "skills": "history revert",
     "session": "seal",
-    "experiment": "memory",
     "backup": "create verify restore",
     "erase": "",
     "migrate": "",
@@ -33,5 +32,7 @@ def _later() -> Iterator[Command]:
 
 
 COMMANDS: dict[tuple[str, ...], Command] = {
-    command.words: command for table in (home, conversations, knowledge, bridges, outside) for command in table.COMMANDS
+    command.words: command
+    for table in (home, conversations, runs, knowledge, bridges, outside)
+    for command in table.COMMANDS
 } | {command.words: command for command in _later()}

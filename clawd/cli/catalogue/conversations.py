@@ -40,6 +40,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        ("context", "expand"),
+        "what a compaction left out of what a model is shown",
+        "context:expand",
+        (
+            argument("--session", metavar="S", required=True, help="the session (clawd session list)"),
+            argument("--compaction", type=int, metavar="N", help="this one (default: the newest)"),
+            argument("--group", metavar="G", help="the session is one of this group"),
+        ),
+    ),
+    Command(
         ("session", "list"),
         "all sessions",
         "looking:sessions",

@@ -125,6 +125,7 @@ def built_in() -> ToolTable:
         memory_search,
         memory_update,
         memory_write,
+        note,
         react,
         schedule,
         send_file,
@@ -137,7 +138,7 @@ def built_in() -> ToolTable:
 
     # mypy cannot see a type attribute in a module
     table: list[Any] = [send_message, send_file, ask, react, schedule, watch, skill_read, skill_propose]
-    table += [memory_write, memory_search, memory_read, memory_update, memory_delete, memory_propose, tool_help]
+    table += [memory_write, memory_search, memory_read, memory_update, memory_delete, memory_propose, note, tool_help]
     table.append(memory)
     return {tool.NAME: tool for tool in table}
 

@@ -36,12 +36,14 @@ CREATE TABLE context (
     manifest_file TEXT,                        -- its name below manifests/
     seed TEXT,                                 -- JSON of the manifest that it begins with, until that is in its file
     sealed_at TEXT,
+    told TEXT,                                 -- JSON: what its chat was told once, and is not told again
     seq INTEGER NOT NULL DEFAULT 0,            -- of its last decision
-    dirty INTEGER NOT NULL DEFAULT 1,          -- its files are to be written
+    measured INTEGER NOT NULL DEFAULT 0,       -- of its last line of metrics.jsonl
+    dirty INTEGER NOT NULL DEFAULT 1,          -- how often it changed since its files were written
     updated TEXT NOT NULL
 ) STRICT;
 CREATE INDEX context_gate ON context (gate) WHERE gate IS NOT NULL;
-CREATE INDEX context_dirty ON context (session) WHERE dirty = 1;
+CREATE INDEX context_dirty ON context (session) WHERE dirty > 0;
 
 -- What a session holds on to, whatever its window loses.
 CREATE TABLE pinned (
@@ -68,6 +70,7 @@ CREATE TABLE compaction (
     upto INTEGER,                              -- the last turn that it stands for; NULL: it masks alone
     masked INTEGER,                            -- the last turn whose tool output is left out
     job INTEGER,
+    behind INTEGER,                            -- the turn of its file with which its block is appended
     text TEXT,
     ledger TEXT,                               -- JSON: what was pinned before it
     before INTEGER NOT NULL, after INTEGER,
@@ -80,6 +83,14 @@ CREATE TABLE compaction (
 CREATE INDEX compaction_session ON compaction (session, id);
 CREATE INDEX compaction_open ON compaction (session) WHERE state IN ('begun', 'asked', 'ready');
 
+-- What the agent of a turn noted in it, until the turn is settled.
+CREATE TABLE noted (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    turn INTEGER NOT NULL REFERENCES turn (id),
+    notes TEXT NOT NULL                        -- JSON: texts by class
+) STRICT;
+CREATE INDEX noted_turn ON noted (turn);
+
 -- Lines of decisions.jsonl and metrics.jsonl that are not in their file yet.
 CREATE TABLE journal (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -88,3 +99,11 @@ CREATE TABLE journal (
     line TEXT NOT NULL                         -- JSON, with `seq`
 ) STRICT;
 CREATE INDEX journal_session ON journal (session, id);
+
+-- What the engine `scripted` plays in a session of `clawd context run`: read from the owner's file when it begins, and
+-- let go when it ends. No agent and no chat can choose it.
+CREATE TABLE play (
+    session TEXT PRIMARY KEY REFERENCES session (id),
+    sha256 TEXT NOT NULL,                      -- of the file's bytes
+    script TEXT NOT NULL                       -- JSON
+) STRICT;

@@ -88,9 +88,11 @@ class Model:
         self._said = ""  # of the reply that is coming
         self._fallbacks: list[dict[str, str]] = []
         self._usage = [0, 0, 0]
+        self._window = 0  # what the last call read and wrote
 
     def answer(self, text: str = "", error: str | None = None, stop_reason: str = "end") -> Answer:
-        usage = dict(zip(("input", "output", "cached"), self._usage)) if any(self._usage) else None
+        used = dict(zip(("input", "output", "cached"), self._usage))
+        usage = {**used, "window": self._window or None} if any(self._usage) else None
         notes = {"fallback": self._fallbacks} if self._fallbacks else None
         return Answer(text, error, stop_reason, usage=usage, model=self.current["model"], notes=notes)
 
@@ -161,7 +163,9 @@ class Model:
             if not reply.whole:  # else only what comes after the answer is missing
                 raise
         finally:
-            self._usage = [sum(pair) for pair in zip(self._usage, reply.usage())]
+            used = reply.usage()
+            self._usage = [sum(pair) for pair in zip(self._usage, used)]
+            self._window = used[0] + used[1] or self._window
         self._say(reply.text())
         return reply
 

@@ -36,13 +36,15 @@ def respond(turn: Turn) -> Answer:
             turn.pause(float(step["delay_s"]))
         text = step.get("text") or text
         error = step.get("error")
-        notes = step.get("notes", notes)
+        notes = step.get("notes")  # those of earlier steps went with them
         if "usage" in step:
-            usage = {kind: usage.get(kind, 0) + step["usage"].get(kind, 0) for kind in _USAGE}
+            last = {kind: step["usage"].get(kind, 0) for kind in _USAGE}
+            usage = {kind: usage.get(kind, 0) + last[kind] for kind in _USAGE}
+            usage["window"] = last["input"] + last["output"]
         if step.get("tool_calls") and not error:
             message = typed(turn)
             calls = [(call["name"], filled(call.get("arguments", {}), message)) for call in step["tool_calls"]]
-            turn.round(filled(step.get("text", ""), message), calls)
+            turn.round(filled(step.get("text", ""), message), calls, notes=step.get("notes"))
             turn.more()
             turn.showing()
     turn.more()

@@ -1,0 +1,161 @@
+"""`clawd context status|compact|handoff|signal|export`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from typing import Any
+
+from clawd.cli.clean import clean
+from clawd.cli.page import cell, give, say, write_json
+from clawd.cli.patience import patiently
+from clawd.commands import writing
+from clawd.config.home import Home
+from clawd.errors import ClawdError, UsageError
+
+PATIENCE_S, PAUSE_S = 900.0, 0.1  # a summary by a model may take minutes
+_OVER = ("written", "failed")
+_DOING = {"compact": "compacted", "handoff": "handed over"}
+
+
+def status(options: Namespace, home: Home) -> int:
+    from clawd.commands import standing
+
+    found = standing.status(home, options.session, options.group)
+    if options.json:
+        write_json(found)
+        return 0
+    ledger, last = found.pop("ledger"), found.pop("last_decision")
+    found["estimated"] = "by its length" if found["estimated"] else "counted"
+    give({name: value for name, value in found.items() if value is not None}, False)
+    if last is not None:
+        sys.stdout.write(cell(f"last decision: {last.get('action')}, {last.get('trigger')}") + "\n")
+    for name, each in ledger.items():
+        for line in each if isinstance(each, list) else filter(None, [each]):
+            sys.stdout.write(f"{name.replace('_', ' ')}: {clean(line)}\n")
+    return 0
+
+
+def compact(options: Namespace, home: Home) -> int:
+    """1 when the summary was no good; then it was handed over instead."""
+    found = _asked(options, home, "compact")
+    shown = {name: found[name] for name in ("session", "action", "trigger", "state")}
+    shown |= {"method": None, "before": None, "after": None, "recall": None, "successor": found["successor"]}
+    if found["compaction"] is not None:
+        shown |= _waited(home, found["session"], found["compaction"])
+    if options.json:
+        write_json(shown)
+    else:
+        sys.stdout.write(cell(_told(shown)) + "\n")
+    return 1 if shown["state"] == "failed" else 0
+
+
+def handoff(options: Namespace, home: Home) -> int:
+    found = _asked(options, home, "handoff")
+    stands = _handed_over(home, found["session"]) if found["successor"] is not None else {}
+    shown = {
+        "session": found["session"],
+        "successor": found["successor"],
+        "handoff_manifest": stands.get("handoff_manifest"),
+        "state": "written" if found["successor"] is not None else found["state"],
+    }
+    if options.json:
+        write_json(shown)
+    else:
+        sys.stdout.write(cell(_told(found)) + "\n")
+    return 0
+
+
+def signal(options: Namespace, home: Home) -> int:
+    found = writing.call(home, "context.signal", session=options.session, group=options.group, phase_done=True)
+    if options.json:
+        write_json(found)
+    else:
+        sys.stdout.write(cell(f"session {found['session']} is handed over after its next turn") + "\n")
+    return 0
+
+
+def export(options: Namespace, home: Home) -> int:
+    from clawd.commands import standing
+
+    found, notes = standing.export(home, options.session, options.group, options.format)
+    if options.json:
+        write_json(found)
+    else:
+        sys.stdout.write("".join(f"{clean(file)}\n" for file in found["files"]))
+    for note in notes:
+        say(note)
+    return 0
+
+
+def _asked(options: Namespace, home: Home, wish: str) -> dict[str, Any]:
+    """What the operation says, once it has the yes that it may want. Raises UsageError without one."""
+    call = {"session": options.session, "group": options.group}
+    found: dict[str, Any] = writing.call(home, f"context.{wish}", **call, yes=bool(options.yes))
+    if found["state"] == "unconfirmed":
+        _confirm(found)
+        found = writing.call(home, f"context.{wish}", **call, yes=True)
+    return found
+
+
+def _confirm(found: dict[str, Any]) -> None:
+    doing = f"session {found['session']} is to be {_DOING[found['action']]}"
+    if not sys.stdin.isatty():
+        raise UsageError(f"{doing}, and its group wants a yes first", hint="say it again with --yes")
+    sys.stderr.write(clean(f"{doing} ({found['trigger']}). Go on? [y/N] "))
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError(f"it was not confirmed: {doing}, and nothing was done")
+
+
+def _waited(home: Home, session: str, compaction: int) -> dict[str, Any]:
+    """What became of a compaction; as it is when that takes too long, or a daemon would be needed."""
+    from clawd.commands import standing
+    from clawd.control.client import NoDaemon
+
+    began = time.monotonic()
+    with patiently(lambda: f"compacting {session} …"):
+        while True:
+            found = standing.outcome(home, session, compaction)
+            if found is None:
+                raise ClawdError(f"the compaction of session {session} is gone", hint="clawd context status")
+            over = found["state"] in _OVER
+            if over or time.monotonic() - began > PATIENCE_S:
+                break
+            try:
+                writing.ask(home, "sandbox.list")
+            except NoDaemon:
+                break
+            time.sleep(PAUSE_S)
+    found.pop("status")
+    error = found.pop("error")
+    if error and found["state"] == "failed":
+        say(error)
+    return found
+
+
+def _handed_over(home: Home, session: str) -> dict[str, Any]:
+    from clawd.commands import standing
+
+    return standing.status(home, session)
+
+
+def _told(found: dict[str, Any]) -> str:
+    """What happened, in a sentence."""
+    session, state = found["session"], found["state"]
+    doing = _DOING[found["action"]]
+    if state == "later":
+        return f"session {session} is at work: it is {doing} when the turn ends"
+    if state == "asked":
+        return f"session {session} is {doing} once the chat says yes: clawd approvals list"
+    if found["successor"] is not None:
+        return f"session {session} was handed over ({found['trigger']}): it goes on as {found['successor']}"
+    if state == "written":
+        recall = f", recall {found['recall']:.2f}" if found["recall"] is not None else ""
+        return (
+            f"session {session}: {found['before']:,} tokens are {found['after']:,} now (by {found['method']}{recall})"
+        )
+    if state == "failed":
+        return f"session {session} keeps its window: what it holds on to was not all in the summary"
+    return f"session {session} is {doing} as soon as a daemon runs: clawd run"

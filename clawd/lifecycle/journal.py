@@ -1,0 +1,166 @@
+"""The lines of decisions.jsonl and metrics.jsonl, and how they are put at the end of what is there. Pure.
+
+A line is one JSON object that begins with its `seq`. A file is a person's too: lines that are not ours stay; of ours
+one that was torn by a crash is cut before the next is written, and none is written twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clawd.lifecycle.deciding import Decision, Thresholds
+
+NANO = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Nano-dollars of what went in, came out, and both; None where the price is not known."""
+
+    input: int | None = None
+    output: int | None = None
+    total: int | None = None
+
+    def fields(self) -> dict[str, float | None]:
+        """As the contract shows money."""
+        said = {"input_cost_usd": self.input, "output_cost_usd": self.output, "total_cost_usd": self.total}
+        return {name: None if nanos is None else nanos / NANO for name, nanos in said.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tokens of a turn."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """What was asked before it was done: `granted` None while that is open."""
+
+    granted: bool | None = None
+    by: str | None = None
+
+
+def decision_line(
+    decision: Decision,
+    limits: Thresholds,
+    *,
+    at: str,
+    session: str,
+    step: int,
+    tokens: int,
+    estimated: bool,
+    recall: float | None = None,
+    confirm: Confirm | None = None,
+    nanos: int | None = None,
+) -> dict[str, Any]:
+    """A line of decisions.jsonl, without its seq. `nanos` is what the session cost so far."""
+    line: dict[str, Any] = {
+        "ts": at,
+        "session_id": session,
+        "step_index": step,
+        "action": decision.action,
+        "trigger": decision.trigger,
+        "total_tokens": tokens,
+        "soft": limits.soft,
+        "hard": limits.hard,
+        "estimated": estimated,
+    }
+    if decision.policy is not None:
+        line["policy"] = decision.policy
+    if recall is not None:
+        line["recall"] = recall
+    if confirm is not None:
+        line["confirm"] = {"required": True, "granted": confirm.granted, "by": confirm.by}
+    line["reason"] = decision.reason
+    if nanos is not None:
+        line["total_cost_usd"] = nanos / NANO
+    return line
+
+
+def metric_line(
+    event: str,
+    *,
+    at: str,
+    session: str,
+    step: int,
+    window: int,
+    total: int,
+    used: Used | None = None,
+    costs: Costs | None = None,
+    latency_ms: int | None = None,
+    estimated: bool = False,
+    agent_id: str | None = None,
+    memory_namespace: str | None = None,
+) -> dict[str, Any]:
+    """A line of metrics.jsonl, without its seq. `total` is cumulative."""
+    costs = costs or Costs()
+    return {
+        "ts": at,
+        "session_id": session,
+        "step_index": step,
+        "event": event,
+        "prompt_tokens": used.input if used else None,
+        "completion_tokens": used.output if used else None,
+        "cached_tokens": used.cached if used else None,
+        "window_tokens": window,
+        "total_tokens": total,
+        "latency_ms": latency_ms,
+        **costs.fields(),
+        "estimated": estimated,
+        "agent_id": agent_id,
+        "memory_namespace": memory_namespace,
+    }
+
+
+def read(data: bytes) -> list[dict[str, Any]]:
+    """The objects of a file; what is no line of ours, a torn one at the end too, is left out."""
+    found = (_object(line) for line in data.split(b"\n"))
+    return [line for line in found if line is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """The file is cut to `keep` of its bytes, then `data` is put behind them."""
+
+    keep: int
+    data: bytes
+
+
+def append(tail: bytes, size: int, lines: Sequence[str]) -> Append:
+    """How lines of ours go behind what a file of `size` bytes ends with: those that are there are left out, what is
+    torn of ours is cut, and a stranger's half line is ended. `tail` must hold all that a crash can have left of them."""
+    keep, closing = size, b""
+    last = tail[tail.rfind(b"\n") + 1 :]
+    if last:
+        if _object(last) is None and _is_torn(last, lines):
+            keep, tail = size - len(last), tail[: len(tail) - len(last)]
+        else:
+            closing = b"\n"
+    there = {_name(line) for line in map(_object, tail.split(b"\n")) if line is not None}
+    missing = [line for line in lines if _name(json.loads(line)) not in there]
+    data = b"".join(line.encode() + b"\n" for line in missing)
+    return Append(keep, closing + data if data else b"")
+
+
+def _is_torn(last: bytes, lines: Iterable[str]) -> bool:
+    """Whether half a line is one of ours."""
+    return any(line.encode().startswith(last) for line in lines) or last.startswith(b'{"seq": ')
+
+
+def _name(line: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(str(line.get(key)) for key in ("seq", "session_id", "ts"))
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
