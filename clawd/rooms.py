@@ -202,7 +202,7 @@ class Rooms:
             limits=self.channels.limits_of,
             deliver=lambda to: self.outbox.wake(to),
         )
-        compactor.soon = self.lifecycle.soon
+        compactor.soon, compactor.reconsider = self.lifecycle.soon, self.lifecycle.reconsider
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.handing.seeded = self.injector.write

@@ -148,8 +148,30 @@ def calls(tx: Transaction, turn: int) -> list[Row]:
 
 def is_live(tx: Transaction, session: str) -> bool:
     """Whether a turn of the session is at work, or has ended and is not settled yet."""
-    return tx.one("SELECT 1 FROM turn WHERE session = ? AND recorded_at IS NULL"
-                  " AND state IN ('claimed', 'answered', 'stopped', 'failed') LIMIT 1", session) is not None  # fmt: skip
+    live = "recorded_at IS NULL AND state IN ('claimed', 'answered', 'stopped', 'failed')"
+    return tx.one(f"SELECT 1 FROM turn WHERE session = ? AND {live} LIMIT 1", session) is not None
+
+
+def take_back(
+    tx: Transaction, session: str, columns: Mapping[str, Any], pins: Sequence[Mapping[str, Any]], now: str
+) -> bool:
+    """A session that the ledger lost, as its state.json has it; gives whether it had no row. Sessions that it names and
+    that are not there are left out."""
+    if find(tx, session) is not None or tx.one("SELECT 1 FROM session WHERE id = ?", session) is None:
+        return False
+    of(tx, session, now)
+    known = {
+        name: value
+        for name, value in columns.items()
+        if name not in ("parent", "successor") or tx.one("SELECT 1 FROM session WHERE id = ?", value)
+    }
+    update(tx, session, now, **{name: value for name, value in known.items() if name != "updated"})
+    for row in pins:
+        pin(
+            tx, session, row["class"], row["text"], turn=row["turn"], at=row["at"] or now, origin=row["origin"],
+            trust=row["trust"], inherited=bool(row["inherited"]),
+        )  # fmt: skip
+    return True
 
 
 def trust_again(tx: Transaction, group: str, now: str) -> None:
