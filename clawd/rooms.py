@@ -292,6 +292,7 @@ class Rooms:
                 watched=lambda group: self.files.renew(group),
                 context=Context(
                     lambda tx, session, decision, by: self.lifecycle.carry_out(tx, session, decision, by),
+                    lambda tx, session, decision, by: self.lifecycle.journal(tx, session, decision, confirm=by),
                     soon=self.lifecycle.soon,
                     wake=self.dispatcher.wake,
                     limits=self.channels.limits_of,

@@ -127,17 +127,8 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-<<<<<<< HEAD
 NOT_YET = """skills history N | skills revert N 1 | session seal S | erase --person P | migrate --dry-run | dashboard
 update | evals"""
-=======
-NOT_YET = """skills history N | skills revert N 1
-context decide --tokens 5 | context run --goal G --script F | context compact --session S
-context handoff --session S | context status --session S | context expand --session S
-context signal --phase-done --session S | context export --format csv --session S | context calibrate --profile P
-session seal S | session resume S | experiment memory --script F --backends file
-erase --person P | migrate --dry-run | dashboard | update | evals"""
->>>>>>> backup
 
 
 # ── the contract's notation ──

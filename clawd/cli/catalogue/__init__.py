@@ -29,7 +29,6 @@ def _later() -> Iterator[Command]:
             yield Command((noun, verb) if verb else (noun,), "not built yet")
 
 
-<<<<<<< HEAD
 _TABLES = (home, conversations, contexts, limits, runs, backups, knowledge, bridges, outside)
 COMMANDS: dict[tuple[str, ...], Command] = {
     command.words: command for table in _TABLES for command in table.COMMANDS
