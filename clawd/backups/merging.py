@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from clawd.memory.provenance import Stamp
+from clawd.scopes import is_shared
 
 _Key = tuple[str, str]
 
@@ -54,7 +55,10 @@ def _lower(now: Stamp, kept: Stamp) -> Stamp:
     if _is_shut(kept):
         return kept
     trust, taint = min(kept.trust, now.trust), min(kept.taint, now.taint)
-    lower = replace(kept, op="carry", trust=trust, taint=taint, private=kept.private or now.private)
+    namespace = now.namespace if is_shared(kept.namespace) else kept.namespace  # never shown to more groups than now
+    lower = replace(
+        kept, op="carry", trust=trust, taint=taint, private=kept.private or now.private, namespace=namespace
+    )
     return now if now == lower else lower
 
 

@@ -257,21 +257,25 @@ def finish(home: Home) -> list[str]:
     new, notes = stage / "new", list[str]()
     if group is not None and not is_group_name(group):
         raise Refused(f"{home.state / JOURNAL} names no group")
-    if stage.exists():
-        kept.mkdir(mode=0o700, exist_ok=True)
-        if (stage / "trust.jsonl").exists():
-            settling.tell_trust(home, stage / "trust.jsonl")
-        faults.passing("restore-trust")
-        if group is not None:
-            notes = _take_rows(home, stage, group, said["at"])
-        faults.passing("restore-ledger")
-        for piece in (*DERIVED,) if group is None else _indexes(home, group):
-            _set_aside(home.root / piece, kept / piece)
-        for piece in PIECES if group is None else (f"groups/{group}",):
-            _swap(new / piece, home.root / piece, kept / piece)
-            faults.passing("restore-moved")
-        for directory in (home.root, home.groups, home.state, home.backups):
-            sync_directory(directory)
+    if not stage.exists():
+        raise Refused(
+            f"{stage}, which {home.state / JOURNAL} speaks of, was taken away before the restore was over",
+            hint=f"move back what lies in {kept}, then remove {home.state / JOURNAL}",
+        )
+    kept.mkdir(mode=0o700, exist_ok=True)
+    if (stage / "trust.jsonl").exists():
+        settling.tell_trust(home, stage / "trust.jsonl")
+    faults.passing("restore-trust")
+    if group is not None:
+        notes = _take_rows(home, stage, group, said["at"])
+    faults.passing("restore-ledger")
+    for piece in (*DERIVED,) if group is None else _indexes(home, group):
+        _set_aside(home.root / piece, kept / piece)
+    for piece in PIECES if group is None else (f"groups/{group}",):
+        _swap(new / piece, home.root / piece, kept / piece)
+        faults.passing("restore-moved")
+    for directory in (home.root, home.groups, home.state, home.backups):
+        sync_directory(directory)
     faults.passing("restore-swapped")
     (home.state / JOURNAL).unlink()
     sync_directory(home.state)

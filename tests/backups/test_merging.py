@@ -66,3 +66,17 @@ def test_a_memory_that_was_made_since_keeps_its_lines() -> None:
 def test_other_groups_are_told_from_each_other() -> None:
     other = replace(LATER, group="side", op="quarantine", status="quarantined")
     assert list(merged([WRITTEN, other], [WRITTEN])) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "kept", "holds"),
+    [
+        ("", "shared/garden", ""),
+        ("shared/garden", "", ""),
+        ("shared/a", "shared/a", "shared/a"),
+        ("", "team/a", "team/a"),
+    ],
+)
+def test_no_other_group_is_shown_more(now: str, kept: str, holds: str) -> None:
+    present = [replace(LATER, op="update", sha256="b" * 64, namespace=now)]
+    assert list(merged(present, [replace(WRITTEN, namespace=kept)]))[-1].namespace == holds

@@ -475,3 +475,15 @@ def test_the_stamp_of_a_group_is_of_that_group_alone(ground: Ground) -> None:
     TrustLedger(new / "state" / "trust.jsonl").append(*lines)
     assert settling.trust_lines(ground.home, new, "side", new / "out") == 1
     assert '"ep_z"' in (new / "out").read_text()
+
+
+def test_a_restore_whose_tree_was_taken_away_says_what_to_do(ground: Ground) -> None:
+    archive = ground.back_up().archive
+    faults.load("raise@restore-moved:2")
+    with pytest.raises(InjectedFault):
+        put_back(ground, archive)
+    faults.load(None)
+    shutil.rmtree(next(ground.home.backups.glob(".restoring-*")))
+    with pytest.raises(Refused, match="taken away") as told:
+        restoring.finish_alone(ground.home)
+    assert "replaced-20261201T090000Z" in str(told.value.hint) and restoring.is_unfinished(ground.home)
