@@ -23,6 +23,7 @@ from clawd.arrivals.rooms import Rooms as Arrivals
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.arrivals import ArrivalOperations
+from clawd.commands.contexts import ContextOperations
 from clawd.commands.external import ExternalOperations
 from clawd.commands.memory import MemoryOperations
 from clawd.commands.memory_chat import MemoryTalk
@@ -91,6 +92,7 @@ from clawd.turns.ruling import Ruling
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
+from clawd.turns.spaces import Spaces
 from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
 from clawd.usage import prices
@@ -158,6 +160,9 @@ class Rooms:
             lambda group: self.config.for_group(group).memory,
             forgotten=lambda group, texts: self.redaction.redact(group, texts),
             following=Following(tasks, lambda: self.watcher, self.owner.tell_soon),
+            spaces=Spaces(
+                self.config.group, lambda group: self.config.problem_of(group) is None, lambda: group_folders(home)
+            ),
         )
         self.composer = Composer(
             home,
@@ -287,6 +292,7 @@ class Rooms:
                 watched=lambda group: self.files.renew(group),
                 context=Context(
                     lambda tx, session, decision, by: self.lifecycle.carry_out(tx, session, decision, by),
+                    lambda tx, session, decision, by: self.lifecycle.journal(tx, session, decision, confirm=by),
                     soon=self.lifecycle.soon,
                     wake=self.dispatcher.wake,
                     limits=self.channels.limits_of,
@@ -362,6 +368,7 @@ class Rooms:
             jobs=self.jobs,
         )
         self.memory = MemoryOperations(self.memories, self.tending, self.operations.group)
+        self.contexts = ContextOperations(ledger, clock, self.lifecycle, self.operations)
         arrivals = Arrivals(
             home, ledger, clock, self.memories, self.operations.settings, self.recorder.alone, self.clockwork.renew
         )
@@ -376,6 +383,7 @@ class Rooms:
             self.speakers,
             self.approvals,
             self.schedules,
+            self.contexts,
             MemoryTalk(home, self.memories, self.owner.name_of, self.channels.limits_of),
         )
         self.speech = Speech(lambda: self.config.current)
@@ -463,6 +471,7 @@ class Rooms:
                 home, ledger, self.operations, self.injector, self.memories, self.config.external
             ).table(),
             **self.arrivals.table(),
+            **self.contexts.table(),
             **RunOperations(
                 home,
                 ledger,

@@ -135,7 +135,7 @@ class Append:
 
 def append(tail: bytes, size: int, lines: Sequence[str]) -> Append:
     """How lines of ours go behind what a file of `size` bytes ends with: those that are there are left out, what is
-    torn of ours is cut, and a stranger's half line is ended. `tail` must hold all that a crash can have left of them."""
+    torn of ours is cut, and a stranger's half line is ended. `tail` holds all that a crash can have left of them."""
     keep, closing = size, b""
     last = tail[tail.rfind(b"\n") + 1 :]
     if last:

@@ -47,7 +47,7 @@ _ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)]|#{1,6})\s")
 _FENCED = re.compile(r"^ {0,3}(`{3,8}|~{3,8})[^\n]*\n.*?(?:^ {0,3}\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _WRAPPED = 60  # characters: a shorter line was ended by whoever wrote it
 _FAILED = re.compile(r"\[[^\[\]]*(?:exit code [1-9]\d*|by signal \d+|was refused|out of memory)[^\[\]]*\]\s*$")
-_HARMLESS = ("[no result: the turn ended first]", "[forgotten]", "[token]")
+_HARMLESS = ("[exit code 0]", "[no result: the turn ended first]", "[forgotten]", "[token]")
 
 
 class Columns(Protocol):
