@@ -85,7 +85,7 @@ def test_a_long_conversation_is_compacted_and_goes_on(talk: Talk) -> None:
     assert HONEST in talk.prompts[-1] and CONSTRAINT in talk.prompts[-1]
     assert talk.prompts[-1].count("I looked.") < len([each for each in whole if each[1].startswith("I looked.")])
     assert talk.home.said(session="long")[: len(whole)] == whole
-    rows = talk.home.json("context", "expand", "--session", "long")
+    rows = talk.home.json("context", "expand", "--session", "long", "--compaction", str(row["id"]))
     assert [each["content"] for each in rows] == [text for _, text in whole[: len(rows)]] and rows
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from clawd import faults
 from clawd.faults import InjectedFault
-from clawd.ledger import contexts, turns
+from clawd.ledger import contexts, groups, turns
 from clawd.ledger.db import Row, Transaction
 from clawd.lifecycle.compaction import mark_of
 from clawd.lifecycle.deciding import Thresholds
@@ -168,6 +168,25 @@ async def test_a_summary_is_asked_for_and_held_to_what_was_pinned(tmp_path: Path
         assert GOOD in told and "Never touch /srv/live." in told and "ask 0" not in told.replace(GOOD, "")
         prompt = await talk.ground.ledger.do(lambda tx: tx.one("SELECT prompt FROM job"))
         assert prompt is not None and "ask 0 says" in prompt["prompt"] and "ask 5 says" not in prompt["prompt"]
+
+
+@pytest.mark.parametrize("model", [False, True])
+async def test_what_a_page_said_gains_no_trust_by_a_summary(tmp_path: Path, model: bool) -> None:
+    """The next turn of the session is trusted no more than the page, also with a clean work tree."""
+    async with talking(tmp_path, model=model, soft=1000) as talk:
+        await talk.ground.ledger.do(lambda tx: contexts.update(tx, S, NOW, taint=0.2))
+        await talk.begin()
+        await talk.act()
+        await settled(talk, "written")
+        assert (await talk.row())["trust"] == 0.2 == await talk.taint()
+        assert '\\"trust\\":0.2' in await talk.told() and '\\"from\\":\\"agent\\"' in await talk.told()
+        job = await talk.ground.ledger.do(lambda tx: tx.one("SELECT t.taint FROM job j JOIN turn t ON t.id = j.turn"))
+        assert (job and job["taint"]) == (0.2 if model else None)
+        await talk.ground.ledger.do(lambda tx: groups.lift(tx, "main"))
+        talk.ground.home.config_file.write_text('schema = 1\n[claw]\nname = "t"\n')
+        seq = await talk.ground.accept(text="and now?")
+        await talk.ground.recorded(seq)
+        assert (await talk.ground.turn(seq))["taint"] == 0.2
 
 
 async def settled(talk: Talk, state: str) -> None:
