@@ -105,6 +105,8 @@ class Life(Ground):
     def compact(self, tx: Any, row: Any) -> tuple[str, None]:
         return "less", None
 
+    def freed(self, group: str) -> None: ...
+
     def state_of(self, group: str) -> str:
         return "well"
 

@@ -53,7 +53,7 @@ class Reach:
         for address in told:
             self._dispatcher.deliver(address)
 
-    def woken(self, group: str) -> None:
+    def freed(self, group: str) -> None:
         self._dispatcher.wake(group)
 
     def state_of(self, group: str) -> str:

@@ -55,7 +55,7 @@ def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str
     said += f" What waited ({waited}) is answered there." if waited else ""
     return Done(
         f"A new conversation begins: {segment.id}. The old one stays in its file.{said}",
-        lambda: context.woken(row["grp"]),
+        lambda: context.freed(row["grp"]),
     )
 
 

@@ -22,7 +22,7 @@ class CommandContext(Protocol):
         of it."""
         ...
 
-    def woken(self, group: str) -> None:
+    def freed(self, group: str) -> None:
         """The group has turns that may be handed out."""
         ...
 

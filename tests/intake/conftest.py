@@ -106,6 +106,8 @@ class World:
     def compact(self, tx: Transaction, row: Row) -> tuple[str, None]:
         return "less", None
 
+    def freed(self, group: str) -> None: ...
+
     def state_of(self, group: str) -> str:
         return f"group {group}"
 

@@ -56,6 +56,8 @@ CONTRACT = {
     "context signal": "{session, status}",
     "context export": "{session, format, files[]}",
     "context show": "{parts[{name, bytes, tokens, text}], bytes, tokens}",
+    "context decide": "{action, trigger, tokens, soft, hard, estimated, profile}",
+    "context calibrate": "{profile, sessions, sufficient, soft|null, hard|null, file|null}",
     "mounts check": "{allow, mode|null, real, rule, reason}",
     "sandbox list": "[{group, run, backend, state, id, limits, since}]",
     "gateway services": "[{service, granted_to[{group, for, credential}], credential, hosts[], base_url|null}]",
@@ -98,6 +100,11 @@ CONTRACT = {
     "memory write": f"{{group, {MEMORY}, why?, conflicts?|null}}",
     "memory delete": "{group, id, also[], sessions, rows, left[]}",
     "memory consolidate": "{group, changed, actions[]}",
+    "backup create": "{archive, kind, group|null, label|null, files, bytes, skipped[{path, why}]}",
+    "backup verify": "{ok, archive, kind|null, group|null, files, bytes, errors[]}",
+    "backup restore": "{restored, kind, group|null, files, replaced|null, notes[]}",
+    "backup list": "[{name, kind|null, group|null, label|null, created|null, files, bytes, size, groups[],"
+    " error|null}]",
 }
 MESSAGE_STATES = [
     "received",
@@ -120,9 +127,8 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """skills history N | skills revert N 1
-context decide --tokens 5 | context calibrate --profile P | session seal S | backup create
-backup verify A | backup restore A | erase --person P | migrate --dry-run | dashboard | update | evals"""
+NOT_YET = """skills history N | skills revert N 1 | session seal S | erase --person P | migrate --dry-run | dashboard
+update | evals"""
 
 
 # ── the contract's notation ──
@@ -231,6 +237,8 @@ LOOKS = {
     "config check": "config check",
     "context status": "context status --session terminal:play",
     "context show": "context show --wake hello",
+    "context decide": "context decide --tokens 260000 --profile coding",
+    "context calibrate": "context calibrate --profile coding",
     "mounts check": "mounts check /nowhere",
     "budget show": "budget show",
     "usage": "usage",
@@ -667,7 +675,7 @@ def test_what_is_not_built_yet_says_so_and_exits_1(plain: Home, words: str) -> N
 
 
 def test_what_is_not_built_yet_says_so_in_json(plain: Home) -> None:
-    assert "not built yet" in printed(plain.cli("backup", "create", "--json"), code=1)["error"]
+    assert "not built yet" in printed(plain.cli("evals", "--json"), code=1)["error"]
 
 
 @pytest.mark.parametrize(
@@ -936,13 +944,13 @@ def test_another_file_is_checked(plain: Home, tmp_path: Path) -> None:
 
 def test_every_table_is_taken_and_the_doctor_names_those_whose_room_is_not_built(plain: Home) -> None:
     later = '[budget]\nusd_per_day = 1.0\n[memory]\nbackend = "file"\n[webhooks]\nlisten = "127.0.0.1:1"\n'
-    later += '[services.x]\nhosts = ["example.org"]\n[profiles.p]\nsoft = 1\nhard = 2\n'
+    later += '[services.x]\nhosts = ["example.org"]\n[profiles.p]\nsoft = 1\nhard = 2\n[distil]\nsessions = 5\n'
     with edited(plain, "[claw]", f"{later}[claw]"):
         checked, found = plain.json("config", "check"), printed(plain.cli("doctor", "--json"))
     assert checked["ok"]
     warned = " ".join(row["message"] for row in found if row["level"] == "warn")
-    assert "profiles" in warned
-    assert all(name not in warned for name in ("webhooks", "memory"))
+    assert "distil" in warned
+    assert all(name not in warned for name in ("webhooks", "memory", "profiles"))
 
 
 def test_the_doctor_names_an_engine_that_is_not_there_where_one_is_wanted(plain: Home) -> None:
