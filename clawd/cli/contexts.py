@@ -79,7 +79,8 @@ def signal(options: Namespace, home: Home) -> int:
 def export(options: Namespace, home: Home) -> int:
     from clawd.commands import standing
 
-    found, notes = standing.export(home, options.session, options.group, options.format)
+    with patiently(lambda: f"exporting {options.session} …"):
+        found, notes = standing.export(home, options.session, options.group, options.format)
     if options.json:
         write_json(found)
     else:

@@ -199,7 +199,7 @@ def alone(home: Home, ledger: Ledger, clock: Clock, own: Operations) -> ContextO
         Projector(home, ledger, clock, ruling),
         rules=ruling,
     )
-    compactor.reconsider = lifecycle.reconsider
+    compactor.reconsider, compactor.measure = lifecycle.reconsider, lifecycle.measure
     return ContextOperations(ledger, clock, lifecycle, own, alone=True)
 
 

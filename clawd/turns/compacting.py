@@ -116,7 +116,7 @@ class Compactor:
         self._composer, self._alone, self._thresholds = composer, alone, thresholds
         self.reconsider: Callable[[Transaction, str], None] = lambda tx, session: None
         self.soon: Callable[[str], None] = lambda session: None
-        self.measure: Callable[[Transaction, str, str, str], None] = lambda tx, session, event, now: None
+        self.measure: Callable[..., None] = lambda tx, session, event, now, **more: None
         self._anew: set[str] = set()  # sessions that were decided about, since that was last looked at
         self._sessions: dict[int, str] = {}  # of compactions that a job is asked for
         jobs.register("compact", Kind(summary.Summary, self._answered, self._unanswered, self._over))
@@ -374,7 +374,7 @@ class Compactor:
             values |= {"last_recall": row["recall"], "failures": 0}
             groups.distrust(tx, session, row["trust"])
         contexts.update(tx, session, now, **values)
-        self.measure(tx, session, "compact", now)
+        self.measure(tx, session, "compact", now, method=row["method"], recall=row["recall"])
         if fruitless > 1:
             self._reconsider(tx, session)
 

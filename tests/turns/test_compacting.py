@@ -46,7 +46,7 @@ class Talk:
             lambda group, standing: Thresholds("chat", self.soft, self.hard),
         )  # fmt: skip
         made.reconsider = lambda tx, session: self.reconsidered.append(session)
-        made.measure = lambda tx, session, event, now: self.measured.append(event)
+        made.measure = lambda tx, session, event, now, **more: self.measured.append(event)
         made.soon = lambda session: ground.tasks.start_soon(made.act, session)
         return made
 
