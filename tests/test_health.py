@@ -114,6 +114,18 @@ def test_what_is_wrong_with_memory_is_named(home: Home, monkeypatch: pytest.Monk
         assert len(fits) == 1 and fits[0]["command"].startswith(command), (words, found)
 
 
+def test_what_a_group_shares_with_nobody_is_named(home: Home) -> None:
+    home.group("other").root.mkdir()
+    files = [home.group(name).config_file for name in ("main", "other")]
+    files[0].write_text('shared = ["shared/x", "shared/y"]\n')
+    files[1].write_text('shared = ["shared/y"]\n')
+    assert told(home, "memory") == [
+        ("warn", "group main lists shared/x, and no other group does: nobody reads what is kept there")
+    ]
+    files[1].write_text('shared = ["shared/y", "shared/x"]\n')
+    assert [level for level, _ in told(home, "memory")] == ["ok"]
+
+
 def test_a_lost_ledger_is_rebuilt_from_the_folders(home: Home) -> None:
     ensure_group(home, "second")
     if os.geteuid() == 0:

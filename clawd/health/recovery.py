@@ -65,9 +65,7 @@ def _recover(home: Home) -> Iterator[Finding]:
     if found.finished:
         yield finding("ledger", "ok", f"{len(found.finished)} turns are finished, as their session files show")
     if found.contexts:
-        yield finding(
-            "context", "ok", f"what {len(found.contexts)} sessions hold on to is from their state.json"
-        )
+        yield finding("context", "ok", f"what {len(found.contexts)} sessions hold on to is from their state.json")
     for sentence in trouble_of_files:
         yield finding("context", "warn", sentence)
     if found.waiting:

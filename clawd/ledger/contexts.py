@@ -13,6 +13,7 @@ from clawd.ledger.db import Row, Transaction
 
 OPEN = ("running", "phase_boundary", "awaiting_confirm", "stopped")
 ENDED = ("completed", "handoff", "failed")
+GROWN = 1.1  # what came to nothing, or was said no to, is tried again when the window grew by so much
 
 
 def of(tx: Transaction, session: str, now: str) -> Row:
@@ -39,6 +40,11 @@ def heir(tx: Transaction, session: str) -> str:
     ) is not None:
         session = row["successor"]
     return session
+
+
+def is_refused(row: Row) -> bool:
+    """Whether it could not be handed over, and its window is much as it was then."""
+    return row["refused"] is not None and row["window"] < GROWN * json.loads(row["refused"])["window"]
 
 
 def update(tx: Transaction, session: str, now: str, **values: Any) -> None:

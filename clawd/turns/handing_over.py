@@ -40,7 +40,6 @@ log = logging.getLogger(__name__)
 
 MOST_GOING_ON = 10  # successors in a row that begin by themselves, without a word of a person
 MOST_NAMED = 50  # files and memories that a manifest names, the newest
-GROWN = 1.1  # what was refused, or said no to, is not tried again before the window grew by so much
 NO_GOAL = "Go on with this conversation. Nobody has stated a goal."
 NO_ACTION = "Wait for what is said next."
 _GO_ON = (
@@ -102,7 +101,7 @@ class HandingOver:
             return contexts.heir(tx, session) if row["successor"] is not None else None
         assert not handing.is_live(tx, session)
         by_hand = decision.trigger == "manual"
-        if not by_hand and self.is_refused(row):
+        if not by_hand and contexts.is_refused(row):
             return None
         try:
             made = self._manifest(tx, row, decision, thresholds, now, confirmed_by)
@@ -134,10 +133,6 @@ class HandingOver:
         self._say(tx, row, successor, decision, now)
         log.info("a session was handed over", extra={"session": session, "trigger": decision.trigger})
         return successor
-
-    def is_refused(self, row: Row) -> bool:
-        """Whether a handover came to nothing, and the session is much as it was then."""
-        return row["refused"] is not None and row["window"] < GROWN * json.loads(row["refused"])["window"]
 
     def _begins(self, tx: Transaction, row: Row, successor: str, made: HandoffManifest, text: str, now: str) -> None:
         contexts.of(tx, successor, now)

@@ -218,7 +218,7 @@ class Lifecycle:
         return deciding.decide(facts, rules.policies)
 
     def reconsider(self, tx: Transaction, session: str) -> None:
-        """Something became of a compaction: where it is to be handed over instead, that is done."""
+        """A compaction came to nothing: where that asks for a handover, it is begun now, or after the turn at work."""
         decision = self.decide(tx, session)
         if decision.action == "handoff":
             self.carry_out(tx, session, decision)
@@ -248,6 +248,10 @@ class Lifecycle:
         session, now = row["session"], self._now()
         if decision.trigger == "manual" and row["wanted"] is not None:
             confirmed_by = confirmed_by or row["confirmed_by"]
+        if decision.action == "handoff" and decision.trigger != "manual" and contexts.is_refused(row):
+            decision = Decision("continue", decision.trigger, "it cannot be handed over")
+            if turn is not None and row["window"] >= rules.limits.soft:
+                decision = Decision("compact", "soft_compact", "it cannot be handed over")
         asks = decision.action in rules.confirm
         if decision.action == "continue":
             self.journal(tx, session, decision)

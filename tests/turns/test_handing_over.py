@@ -275,9 +275,9 @@ async def test_a_manifest_that_may_not_be_written_changes_nothing_and_is_told_on
     for _ in range(2):
         await world.handing.act(OLD)
     assert len(world.told) == 1 and "cannot be handed over" in world.told[0] and OLD in world.told[0]
-    assert world.handing.is_refused(world.context(OLD)) and world.begin() is None
+    assert contexts.is_refused(world.context(OLD)) and world.begin() is None
     world.ledger.tx(lambda tx: contexts.update(tx, OLD, NOW, window=22_000))
-    assert not world.handing.is_refused(world.context(OLD))
+    assert not contexts.is_refused(world.context(OLD))
 
 
 def test_without_a_word_of_anybody_there_is_still_a_goal(world: World) -> None:
