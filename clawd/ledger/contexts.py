@@ -163,7 +163,8 @@ def take_back(
 ) -> bool:
     """A session that the ledger lost, as its state.json has it; gives whether it had no row. Sessions that it names and
     that are not there are left out."""
-    if find(tx, session) is not None or tx.one("SELECT 1 FROM session WHERE id = ?", session) is None:
+    place = tx.one("SELECT taint FROM session WHERE id = ?", session)
+    if find(tx, session) is not None or place is None:
         return False
     of(tx, session, now)
     known = {
@@ -171,6 +172,7 @@ def take_back(
         for name, value in columns.items()
         if name not in ("parent", "successor") or tx.one("SELECT 1 FROM session WHERE id = ?", value)
     }
+    known["taint"] = min(known.get("taint", 1.0), place["taint"])
     update(tx, session, now, **{name: value for name, value in known.items() if name != "updated"})
     for row in pins:
         pin(

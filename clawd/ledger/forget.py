@@ -190,10 +190,10 @@ def compactions(tx: Transaction, terms: Terms, after: int) -> int | None:
     """Compactions that are in their session's file, or came to nothing: their text is there, or nowhere. The last one
     of a session says where its file begins to be read."""
     rows = tx.all(
-        "SELECT id, session, state, ended, text FROM compaction WHERE id > ? ORDER BY id LIMIT ?", after, SLICE
+        "SELECT id, session, state, ended, text, ledger FROM compaction WHERE id > ? ORDER BY id LIMIT ?", after, SLICE
     )
     for row in rows:
-        forgotten = row["text"] is None
+        forgotten = row["text"] is None and row["ledger"] is None
         if row["state"] not in ("written", "failed") or not terms.are_over(row["ended"], forgotten):
             continue
         if not forgotten:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -359,7 +358,7 @@ async def test_no_link_is_followed_and_a_strangers_lines_stay(tmp_path: Path) ->
         assert victim.read_text() == "mine"
         stage.file("decisions.jsonl").unlink()
         stage.file("decisions.jsonl").write_text("a note of mine")
-        os.symlink(victim, stage.file("state.json"))
+        stage.file("state.json").symlink_to(victim)
         await stage.lifecycle._until_done(MAIN)
         assert victim.read_text() == "mine"
         stage.file("state.json").unlink()
