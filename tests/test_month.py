@@ -101,6 +101,12 @@ class Life(Ground):
 
     def freed(self, group: str) -> None: ...
 
+    async def context(self, row: Any) -> str:
+        return "a window"
+
+    def compact(self, tx: Any, row: Any) -> tuple[str, None]:
+        return "less", None
+
     def state_of(self, group: str) -> str:
         return "well"
 

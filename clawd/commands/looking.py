@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from clawd import __version__
 from clawd.clock import rfc3339
 from clawd.commands import channels, schedules
+from clawd.commands.limits import problems
 from clawd.config.home import Home, group_folders
 from clawd.config.load import check_file, check_home, load_config, load_group, machine_zone, merged
 from clawd.config.models import command_of
@@ -207,6 +208,8 @@ def config_check(home: Home, file: Path | None) -> Shown:
             command_of(config, merged(config, load_group(home, group)).model)
         except ConfigError as error:
             found["errors"].append({"where": f"group {group} [model]", "what": error.message, "hint": error.hint or ""})
+    for group, what, hint in problems(home) if found["ok"] else ():
+        found["errors"].append({"where": f"group {group} [context]", "what": what, "hint": hint or ""})
     for row in schedules.listed(home, None) if found["ok"] else ():
         if (row["error"] or "").startswith("groups/"):  # of a file, and not that it paused itself
             where, _, what = row["error"].partition(": ")

@@ -17,6 +17,7 @@ from clawd.approvals import context as asking
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.commands import arrivals, external, memory, people, schedules
+from clawd.commands import contexts as by_hand
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective, GroupConfig
@@ -288,7 +289,9 @@ def offline(home: Home) -> dict[str, Operation]:
             )
             arrived = arrivals.ArrivalOperations(arrivals.alone(home, ledger, clock, memories, own.settings), own.group)
             try:
-                rooms = (own, speakers, known, kept, outside, arrived)
+                rooms: list[Any] = [own, speakers, known, kept, outside, arrived]
+                if name in by_hand.OPERATIONS:
+                    rooms.append(by_hand.alone(home, ledger, clock, own))
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()
@@ -305,6 +308,7 @@ def offline(home: Home) -> dict[str, Operation]:
             *memory.OPERATIONS,
             *external.OPERATIONS,
             *arrivals.OPERATIONS,
+            *by_hand.OPERATIONS,
         )
     }
 

@@ -41,6 +41,14 @@ class CommandContext(Protocol):
         """What `/usage` says."""
         ...
 
+    async def context(self, row: Row) -> str:
+        """What `/context` says."""
+        ...
+
+    def compact(self, tx: Transaction, row: Row) -> tuple[str, Callable[[], None] | None]:
+        """`/compact` by this message: the reply, and what is to be done once it is durable. Raises ClawdError."""
+        ...
+
     async def model(self, group: str, words: str) -> str:
         """What `/model` says, and does. Raises ClawdError."""
         ...

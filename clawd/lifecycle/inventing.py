@@ -25,8 +25,8 @@ _PROMPT = re.compile(r"\s*(?:[-*+•]\s+|\d{1,2}[.)]\s+)?(?:\$|>>>|PS>)\s+(?=\S)
 _SHELLY = re.compile(r"(?:^|\s)-{1,2}[A-Za-z]|&&|\|\||\s[|>]\s|\$\(|;\s*\w|://|(?:^|\s)[~.]{0,2}/\w")
 _PROGRAMS = words_of(
     "apt apt-get aws bash brew cargo cat chmod chown conda cp crontab curl dd dnf docker eval exec gcloud git go helm"
-    " kill kubectl ln make mkdir mkfs mount mv nc npm npx perl pip pip3 pipx pkill pnpm podman powershell python python3"
-    " rm rsync ruby scp sed sh ssh sudo systemctl tar tee uv wget yarn yum zsh"
+    " kill kubectl ln make mkdir mkfs mount mv nc npm npx perl pip pip3 pipx pkill pnpm podman powershell python"
+    " python3 rm rsync ruby scp sed sh ssh sudo systemctl tar tee uv wget yarn yum zsh"
 )
 _VERBS = words_of(
     "install uninstall add remove delete push pull clone checkout reset rebase merge commit run exec apply start stop"

@@ -24,6 +24,8 @@ BUILT_IN = {"coding": Profile(soft=250_000, hard=350_000), "chat": Profile(soft=
 DEFAULT = "chat"
 MARGIN = 13_000
 """Tokens that are left free besides the answer: what the next turn brings (the margin of a widely used agent)."""
+SCHEMA = 1
+"""Of a calibration's file."""
 _BYTES = 64 << 10
 
 
@@ -33,7 +35,7 @@ class Calibration(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, strict=True)
 
-    schema_: int = Field(alias="schema", ge=1, le=1)
+    schema_: int = Field(alias="schema", ge=SCHEMA, le=SCHEMA)
     profile: str
     soft: int = Field(gt=0)
     hard: int = Field(gt=0)

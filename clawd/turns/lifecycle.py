@@ -218,7 +218,7 @@ class Lifecycle:
         return deciding.decide(facts, rules.policies)
 
     def reconsider(self, tx: Transaction, session: str) -> None:
-        """Something became of a compaction: where it is to be handed over instead, that is done."""
+        """A compaction came to nothing: where that asks for a handover, it is begun now, or after the turn at work."""
         decision = self.decide(tx, session)
         if decision.action == "handoff":
             self.carry_out(tx, session, decision)

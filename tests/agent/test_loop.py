@@ -64,7 +64,11 @@ def test_a_turn_without_tools(stage: Rehearsal, model: Standin, dialect: str) ->
     model.say("grüße 🎉", usage=usage, piece=1)
     answer = stage.respond("hi", dialect=dialect, history=history)
     assert (answer.text, answer.error, answer.stop_reason in ("end", "end_turn")) == ("grüße 🎉", None, True)
-    assert answer.more == {"usage": {"input": 10, "output": 5, "cached": 3}, "model": "standin-1", "notes": None}
+    assert answer.more == {
+        "usage": {"input": 10, "output": 5, "cached": 3, "window": 15},
+        "model": "standin-1",
+        "notes": None,
+    }
     request = model.requests[0]
     assert request.said == "hi" and request.headers["authorization"] == "Bearer the-token"
     assert request.headers["x-clawd-session"] == "main:1" and request.path == model_of(dialect)["path"]

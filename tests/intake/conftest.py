@@ -102,6 +102,12 @@ class World:
 
     def freed(self, group: str) -> None: ...
 
+    async def context(self, row: Row) -> str:
+        return "a window"
+
+    def compact(self, tx: Transaction, row: Row) -> tuple[str, None]:
+        return "less", None
+
     def state_of(self, group: str) -> str:
         return f"group {group}"
 

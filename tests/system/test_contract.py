@@ -47,7 +47,17 @@ CONTRACT = {
     "session list": "[{session, group, file, messages, bytes, updated}]",
     "session show": "[{role, ts, content, tool_calls?, tool_call_id?, turn?}]",
     "session check": "{ok, file, messages, repaired, errors[]}",
+    "context status": "{session, group, status, stopped_reason|null, profile, soft, hard, window_tokens,"
+    " cumulative_tokens, estimated, step_index, compact_count, last_recall|null, parent|null, successor|null,"
+    " handoff_manifest|null, pending_confirm|null, usd|null, agent_id|null, memory_namespace|null,"
+    " ledger{goal, verified[], constraints[], blockers[], decisions[], next_safe_action}, last_decision|null}",
+    "context compact": "{session, action, trigger, state, method, before, after, recall|null, successor|null}",
+    "context handoff": "{session, successor|null, handoff_manifest|null, state}",
+    "context signal": "{session, status}",
+    "context export": "{session, format, files[]}",
     "context show": "{parts[{name, bytes, tokens, text}], bytes, tokens}",
+    "context decide": "{action, trigger, tokens, soft, hard, estimated, profile}",
+    "context calibrate": "{profile, sessions, sufficient, soft|null, hard|null, file|null}",
     "mounts check": "{allow, mode|null, real, rule, reason}",
     "sandbox list": "[{group, run, backend, state, id, limits, since}]",
     "gateway services": "[{service, granted_to[{group, for, credential}], credential, hosts[], base_url|null}]",
@@ -112,12 +122,8 @@ ORIGINS = ["owner", "admin", "member", "agent", "tool", "document", "external", 
 BACKENDS = ["auto", "docker", "bubblewrap"]
 ENGINES = ["offline", "scripted", "messages", "chat", "claude-code", "exec"]
 
-NOT_YET = """skills history N | skills revert N 1
-context decide --tokens 5 | context run --goal G --script F | context compact --session S
-context handoff --session S | context status --session S | context expand --session S
-context signal --phase-done --session S | context export --format csv --session S | context calibrate --profile P
-session seal S | session resume S | experiment memory --script F --backends file | backup create
-backup verify A | backup restore A | erase --person P | migrate --dry-run | dashboard | update | evals"""
+NOT_YET = """skills history N | skills revert N 1 | session seal S | erase --person P | migrate --dry-run | dashboard
+update | evals"""
 
 
 # ── the contract's notation ──
@@ -224,7 +230,10 @@ LOOKS = {
     "gateway audit": "gateway audit --group main --since 1h",
     "gateway check": "gateway check --group main POST /svc/nothing/v1 --as member",
     "config check": "config check",
+    "context status": "context status --session terminal:play",
     "context show": "context show --wake hello",
+    "context decide": "context decide --tokens 260000 --profile coding",
+    "context calibrate": "context calibrate --profile coding",
     "mounts check": "mounts check /nowhere",
     "budget show": "budget show",
     "usage": "usage",
@@ -770,6 +779,52 @@ def served(request: pytest.FixtureRequest) -> Iterator[Home]:
         yield home
 
 
+WRITTEN = """# Session: by:hand
+
+
+<!-- msg:{"role": "user", "ts": "2026-11-29T15:16:38", "turn": 1} -->
+### 2026-11-29 15:16:38 — User
+
+hello
+
+---
+
+"""
+
+
+@pytest.mark.parametrize("way", ["running", "alone"])
+def test_a_context_is_steered_by_hand(plain: Home, way: str) -> None:
+    if way == "running":
+        plain.start()
+    group = plain.root / "groups/main"
+    (group / "sessions").mkdir(parents=True, exist_ok=True)
+    (group / f"sessions/by_hand_{way}.md").write_text(WRITTEN.replace("by:hand", f"by:hand:{way}"))
+    named = ("--session", f"by:hand:{way}")
+    done = {
+        name: plain.json(*name.split(), *named, *more)
+        for name, more in (
+            ("context compact", ()),
+            ("context signal", ("--phase-done",)),
+            ("context status", ()),
+            ("context handoff", ()),
+            ("context export", ("--format", "json")),
+        )
+    }
+    for name, value in done.items():
+        check(value, shape(CONTRACT[name]))
+    assert (done["context compact"]["action"], done["context compact"]["trigger"]) == ("compact", "manual")
+    assert done["context status"]["status"] == done["context signal"]["status"] == "phase_boundary"
+    assert done["context handoff"]["successor"] == f"by:hand:{way}.2"
+    until(lambda: plain.json("context", "status", *named)["handoff_manifest"])
+    again = plain.cli("context", "compact", *named)
+    assert again.returncode == 1 and f"by:hand:{way}.2" in again.stderr
+    assert [Path(each).is_file() for each in done["context export"]["files"]] == [True]
+    missing = plain.cli("context", "handoff", "--session", "nobody:1", "--json")
+    assert missing.returncode == 5 and "nobody:1" not in {each["session"] for each in plain.json("session", "list")}
+    if way == "running":
+        assert plain.stop() == 0
+
+
 def test_a_second_daemon_exits_3_and_names_the_first(served: Home) -> None:
     done = served.cli("run")
     assert done.returncode == 3 and served.daemon is not None and str(served.daemon.pid) in done.stderr
@@ -884,13 +939,13 @@ def test_another_file_is_checked(plain: Home, tmp_path: Path) -> None:
 
 def test_every_table_is_taken_and_the_doctor_names_those_whose_room_is_not_built(plain: Home) -> None:
     later = '[budget]\nusd_per_day = 1.0\n[memory]\nbackend = "file"\n[webhooks]\nlisten = "127.0.0.1:1"\n'
-    later += '[services.x]\nhosts = ["example.org"]\n[profiles.p]\nsoft = 1\nhard = 2\n'
+    later += '[services.x]\nhosts = ["example.org"]\n[profiles.p]\nsoft = 1\nhard = 2\n[distil]\nsessions = 5\n'
     with edited(plain, "[claw]", f"{later}[claw]"):
         checked, found = plain.json("config", "check"), printed(plain.cli("doctor", "--json"))
     assert checked["ok"]
     warned = " ".join(row["message"] for row in found if row["level"] == "warn")
-    assert "profiles" in warned
-    assert all(name not in warned for name in ("webhooks", "memory"))
+    assert "distil" in warned
+    assert all(name not in warned for name in ("webhooks", "memory", "profiles"))
 
 
 def test_the_doctor_names_an_engine_that_is_not_there_where_one_is_wanted(plain: Home) -> None:
