@@ -32,23 +32,26 @@ def steps(*more: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     return ({"text": "SECRET-OLD-ANSWER", "notes": NOTES, "usage": FULL}, *more)
 
 
-def context(home: Home, session: str) -> dict[str, Any]:
+def rows(home: Home, sql: str, *values: Any) -> list[dict[str, Any]]:
     ledger = Ledger.read_only(home.layout.ledger_file)
     try:
-        row = ledger.tx(lambda tx: tx.one("SELECT * FROM context WHERE session = ?", session))
+        return [dict(row) for row in ledger.tx(lambda tx: tx.all(sql, *values))]
     finally:
         ledger.close()
-    return dict(row) if row is not None else {}
+
+
+def context(home: Home, session: str) -> dict[str, Any]:
+    return next(iter(rows(home, "SELECT * FROM context WHERE session = ?", session)), {})
+
+
+def texts(home: Home, kind: str) -> list[str]:
+    return [row["text"] for row in rows(home, "SELECT text FROM delivery WHERE kind = ? ORDER BY id", kind)]
 
 
 def said(home: Home, session: str) -> list[tuple[str, str]]:
     """As it is now; nothing where there is no file."""
     path = home.layout.group("main").sessions / f"{session.replace(':', '_').replace('.', '_')}.md"
     return [(block.role, block.content) for block in load(path).blocks] if path.is_file() else []
-
-
-def notices(home: Home) -> list[str]:
-    return [row["text"] for row in home.deliveries(kind="notice")]
 
 
 @pytest.mark.parametrize("fault", ["", "appended", "handed", "manifest_written", "seeded"])
@@ -71,9 +74,8 @@ def test_a_full_session_goes_on_in_a_fresh_one_by_itself(home: Home, fault: str)
     assert made.constraints == ["Never mail bob@example.org."] and made.token_snapshot.window == 2_010
     old = [text for role, text in said(home, OLD) if role == "assistant"]
     assert old == ["SECRET-OLD-ANSWER"]
-    assert sum("goes on in a fresh session" in text for text in notices(home)) == 1
-    texts = [row["text"] for row in home.deliveries(kind="text")]
-    assert texts == ["SECRET-OLD-ANSWER", "went on"]
+    assert sum("goes on in a fresh session" in text for text in texts(home, "notice")) == 1
+    assert texts(home, "text") == ["SECRET-OLD-ANSWER", "went on"]
     assert context(home, OLD)["status"] == "handoff" and context(home, NEW)["gate"] is None
     done = home.cli("session", "resume", OLD)
     assert done.returncode == 1 and f"goes on as {NEW}" in done.stderr
@@ -90,8 +92,8 @@ def test_what_waits_is_answered_once_in_the_successor(home: Home) -> None:
     for text in ("one", "two", "three"):
         home.say(text)
     home.settled(3)
-    until(lambda: len(home.deliveries(kind="text")) == 3)
-    assert [row["text"] for row in home.deliveries(kind="text")] == ["first", "two!", "three!"]
+    until(lambda: len(texts(home, "text")) == 3)
+    assert texts(home, "text") == ["first", "two!", "three!"]
     assert [text for role, text in said(home, NEW) if role == "user"] == ["two", "three"]
     assert "one" not in [text for _, text in said(home, NEW)]
 
@@ -103,14 +105,12 @@ def test_a_no_at_the_limit_pauses_it_and_resume_lets_it_go_on(home: Home) -> Non
     home.say("Ship it")
     [asked] = until(lambda: home.json("approvals", "list"))
     assert (asked["kind"], asked["state"]) == ("context", "open") and "fresh session" in asked["what"]
-    home.say("are you there?")
-    until(lambda: any("my owner is asked" in text for text in notices(home)) or None)
+    assert f"my owner is asked (approval {asked['id']})" in home.say("are you there?")["told"]
     assert home.cli("approvals", "deny", str(asked["id"])).returncode == 0
     until(lambda: context(home, OLD)["gate"] == "paused")
     assert context(home, OLD)["stopped_reason"] == "confirm_denied_at_hard"
-    home.say("and now?")
-    until(lambda: any(f"clawd session resume {OLD}" in text for text in notices(home)) or None)
-    assert len(home.deliveries(kind="text")) == 1
+    assert f"clawd session resume {OLD}" in home.say("and now?")["told"]
+    assert len(texts(home, "text")) == 1
     resumed = home.json("session", "resume", OLD)
     assert (resumed["session"], resumed["status"]) == (OLD, "running")
     home.settled(3)
