@@ -100,6 +100,11 @@ CONTRACT = {
     "memory write": f"{{group, {MEMORY}, why?, conflicts?|null}}",
     "memory delete": "{group, id, also[], sessions, rows, left[]}",
     "memory consolidate": "{group, changed, actions[]}",
+    "backup create": "{archive, kind, group|null, label|null, files, bytes, skipped[{path, why}]}",
+    "backup verify": "{ok, archive, kind|null, group|null, files, bytes, errors[]}",
+    "backup restore": "{restored, kind, group|null, files, replaced|null, notes[]}",
+    "backup list": "[{name, kind|null, group|null, label|null, created|null, files, bytes, size, groups[],"
+    " error|null}]",
 }
 MESSAGE_STATES = [
     "received",
@@ -670,7 +675,7 @@ def test_what_is_not_built_yet_says_so_and_exits_1(plain: Home, words: str) -> N
 
 
 def test_what_is_not_built_yet_says_so_in_json(plain: Home) -> None:
-    assert "not built yet" in printed(plain.cli("backup", "create", "--json"), code=1)["error"]
+    assert "not built yet" in printed(plain.cli("evals", "--json"), code=1)["error"]
 
 
 @pytest.mark.parametrize(
