@@ -275,6 +275,7 @@ class Rooms:
             followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
+        self.counter.overflowed, self.counter.handed = self.lifecycle.overflowed, self.lifecycle.soon
         self.questions = Deadlines(ledger, clock, questions.expire, self.dispatcher.wake)
         self.approvals = Approvals(
             ledger,

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 MOST_GOING_ON = 10  # successors in a row that begin by themselves, without a word of a person
 MOST_NAMED = 50  # files and memories that a manifest names, the newest
+OVERFLOW = "the provider says that it is longer than the model can read"
 NO_GOAL = "Go on with this conversation. Nobody has stated a goal."
 NO_ACTION = "Wait for what is said next."
 _GO_ON = (
@@ -159,10 +160,12 @@ class HandingOver:
     def _say(self, tx: Transaction, row: Row, successor: str, decision: Decision, now: str) -> None:
         """One line to the chat, and the agent goes on where it knows with what."""
         session = row["session"]
-        why = _WHY.get(decision.trigger) or f"decided by {decision.trigger}"
+        overflow = decision.reason == OVERFLOW  # then a message was at work, and is answered there
+        why = "the model could not read any more of it" if overflow else _WHY.get(decision.trigger)
+        why = why or f"decided by {decision.trigger}"
         line = f"This conversation goes on in a fresh session ({successor}); what it holds on to came along. ({why})"
         last = handing.last_turn(tx, session)
-        if last is not None and not row["by_hand"] and _names_next(tx, session, last["id"]):
+        if last is not None and not row["by_hand"] and not overflow and _names_next(tx, session, last["id"]):
             count = 1 if handing.was_spoken_to(tx, session) else row["going_on"] + 1
             if count <= MOST_GOING_ON:
                 contexts.update(tx, successor, now, going_on=count)

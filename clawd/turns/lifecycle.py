@@ -30,6 +30,7 @@ from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
 from clawd.turns.counting import Counted, Price, counted
+from clawd.turns.handing_over import OVERFLOW
 from clawd.turns.projecting import Projector
 from clawd.turns.ruling import DEFAULT, Rules
 
@@ -234,6 +235,11 @@ class Lifecycle:
             contexts.update(tx, session, now, wanted=decision.action, confirmed_by=confirmed_by)
             return "later"
         return self._carry_out(tx, row, decision, self.rules(row), confirmed_by=confirmed_by)
+
+    def overflowed(self, tx: Transaction, session: str) -> Outcome:
+        """The provider says that the session is longer than its model can read: it is handed over, whatever was
+        counted, and what waits in it goes along."""
+        return self.carry_out(tx, session, Decision("handoff", "hard_handoff", OVERFLOW))
 
     def _carry_out(
         self,
