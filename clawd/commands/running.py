@@ -156,7 +156,8 @@ class RunOperations:
 
     async def _stands(self, session: str) -> Params:
         """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall,
-        tokens{window, cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null, decision|null}"""
+        tokens{window, cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null,
+        decision|null}"""
 
         def read(tx: Transaction) -> tuple[Row, Row]:
             place = tx.one(

@@ -92,6 +92,12 @@ class Pinned:
         """The lowest of its items."""
         return min((item.trust for item in self.items), default=1.0)
 
+    @property
+    def taint(self) -> float:
+        """How far a turn that reads it may be trusted: the agent's own words over clean input, and what its tools gave
+        inside, taint none that hears them from here, as they tainted none that heard them first."""
+        return min((item.trust for item in self.items if item.trust < TRUST[Origin.TOOL]), default=1.0)
+
     def as_json(self) -> dict[str, Any]:
         """{goal, verified[], constraints[], blockers[], decisions[], next_safe_action}: the texts alone."""
         return {cls: self.of(cls)[-1] if cls in ONE and self.of(cls) else "" if cls in ONE else self.of(cls)

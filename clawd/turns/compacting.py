@@ -290,7 +290,7 @@ class Compactor:
         if found.asked is None:  # else an earlier life asked, with what it had found
             await self._set(found, "begun", **_of(studied), method="summary")
         self._sessions[found.id] = found.row["session"]
-        trust = min(found.taint, found.pinned.trust)
+        trust = min(found.taint, found.pinned.taint)
         try:
             job = await self._jobs.ask("compact", found.seen.group, found.key, prompt, found.authority, trust)
         except ClawdError as error:
@@ -321,14 +321,14 @@ class Compactor:
             await self._ledger.do(lambda tx: self._fail(tx, row, wrong, lost=True))
             return
         text = summary.block_text(pinned, said, _expand(found))
-        await self._set(found, "ready", text=text, recall=score, trust=min(found.taint, pinned.trust))
+        await self._set(found, "ready", text=text, recall=score, trust=min(found.taint, pinned.taint))
         faults.passing("compaction-ready")
 
     async def _ready(self, found: _Open, studied: _Studied, method: str, text: str, score: float | None) -> None:
         values = _of(studied)
         if method == "mask":
             values |= {"upto": None, "kept": None}
-        trust = 1.0 if method == "mask" else min(found.taint, found.pinned.trust)
+        trust = 1.0 if method == "mask" else min(found.taint, found.pinned.taint)
         await self._set(found, "ready", **values, method=method, text=text, recall=score, trust=trust)
         faults.passing("compaction-ready")
 

@@ -30,11 +30,11 @@ from clawd.ledger.deliveries import Address
 from clawd.lifecycle import estimate, manifest
 from clawd.lifecycle.deciding import Decision, Thresholds
 from clawd.lifecycle.manifest import HandoffManifest, ManifestRefused
-from clawd.lifecycle.pinned import Item
+from clawd.lifecycle.pinned import Item, Pinned
 from clawd.locks import KeyedLocks
 from clawd.model import Authority, Block, Part
 from clawd.sessions.file import SessionFile
-from clawd.trust import TRUST, Origin, Role
+from clawd.trust import Origin, Role
 
 log = logging.getLogger(__name__)
 
@@ -335,8 +335,7 @@ def _session_taint(tx: Transaction, session: str) -> float:
 def _taint(tx: Transaction, row: Row, items: list[Item]) -> float:
     """How far a turn that reads the successor's beginning may be trusted: as far as one that read the session. The
     agent's own words over clean input, and what its tools gave inside, taint no turn there, nor here."""
-    below = (item.trust for item in items if item.trust < TRUST[Origin.TOOL])
-    return min(float(row["taint"]), _session_taint(tx, row["session"]), *below)
+    return min(float(row["taint"]), _session_taint(tx, row["session"]), Pinned(items).taint)
 
 
 def _names_next(tx: Transaction, session: str, turn: int) -> bool:

@@ -153,7 +153,7 @@ async def test_without_a_model_everybody_s_summary_is_made(tmp_path: Path) -> No
         told = await talk.told()
         assert "Never touch /srv/live." in told and "ask 0" in told
         assert ("ask 5 says" in told, "ask 4 says" in told) == (True, False)
-        assert row["upto"] == 5 and row["trust"] == 0.6 == await talk.taint()  # of what went into it
+        assert row["upto"] == 5 and row["trust"] == 1.0 == await talk.taint()  # what its own tools gave taints none
 
 
 async def test_a_summary_is_asked_for_and_held_to_what_was_pinned(tmp_path: Path) -> None:
