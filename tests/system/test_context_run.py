@@ -80,6 +80,7 @@ def test_the_scenarios_of_the_seed(served: Home) -> None:
     assert (
         manifest["schema_version"] == "1.1" and manifest["trigger"] == "hard_handoff" and manifest["next_safe_action"]
     )
+    assert manifest["goal"] == "demo-C forced handoff"
     first, *rest = home.blocks(session="seed-c.2")
     assert not rest and "handoff" in first.meta
     for line in said(home, "seed-c"):
