@@ -7,7 +7,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks import channels, gateway, idle, locomo, memory, mmkr, schedules, sessions, startup, thinking, turn
+from benchmarks import (
+    channels,
+    context,
+    gateway,
+    idle,
+    locomo,
+    memory,
+    mmkr,
+    schedules,
+    sessions,
+    startup,
+    thinking,
+    turn,
+)
 from benchmarks.figures import Figure, Share
 
 ALL: dict[str, Callable[[], Iterator[Figure | Share]]] = {
@@ -26,6 +39,7 @@ ALL: dict[str, Callable[[], Iterator[Figure | Share]]] = {
     "channels": channels.channels,
     "memory": memory.memory,
     "mmkr": mmkr.mmkr,
+    "context": context.context,
     "locomo": locomo.locomo,
 }
 

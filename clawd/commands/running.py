@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 
+from clawd import scopes
 from clawd.clock import Clock, rfc3339
 from clawd.commands import scripts as files
 from clawd.commands.operations import Operation, Operations, Params, text
@@ -27,6 +28,7 @@ from clawd.ids import check_session_id
 from clawd.ledger import contexts, groups, scripts
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.lifecycle import profiles
+from clawd.scopes import Scopes
 from clawd.signals import Signals
 from clawd.trust import Origin
 
@@ -101,6 +103,11 @@ class RunOperations:
         """The columns that are given, checked."""
         values = {name: params[name] for name in ("profile", "soft", "hard", "agent_id", "memory_namespace")
                   if params.get(name) is not None}  # fmt: skip
+        if "agent_id" in values:
+            values["agent_id"] = scopes.agent(values["agent_id"])
+        if "memory_namespace" in values:
+            named = scopes.namespace(values["memory_namespace"])
+            Scopes(group, frozenset(self._settings(group).group.shared), named).write()
         profiles.thresholds(
             self._config(),
             self._settings(group),
@@ -149,7 +156,8 @@ class RunOperations:
 
     async def _stands(self, session: str) -> Params:
         """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall,
-        tokens{window, cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null, decision|null}"""
+        tokens{window, cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null,
+        decision|null}"""
 
         def read(tx: Transaction) -> tuple[Row, Row]:
             place = tx.one(
