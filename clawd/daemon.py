@@ -57,6 +57,10 @@ def run(home: Home, until_closed: int | None = None) -> int:
     lock = HomeLock(home.lock_file)
     _acquire(lock, home)
     try:
+        if (home.state / "restoring.json").exists():
+            from clawd.backups import restoring
+
+            restoring.finish(home)
         config = LiveConfig(home, dict(os.environ))
         log.setup(
             home.log_file,

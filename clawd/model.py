@@ -224,6 +224,7 @@ class Offer:
 
 
 GIVEN_UP = "given_up"  # the stop reason of an error that another attempt would come to as well
+OVERFLOW = "overflow"  # the same: for the conversation is longer than the model can read
 
 
 @dataclass(frozen=True, slots=True)

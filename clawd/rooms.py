@@ -23,6 +23,7 @@ from clawd.arrivals.rooms import Rooms as Arrivals
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.commands.arrivals import ArrivalOperations
+from clawd.commands.contexts import ContextOperations
 from clawd.commands.external import ExternalOperations
 from clawd.commands.memory import MemoryOperations
 from clawd.commands.memory_chat import MemoryTalk
@@ -55,7 +56,6 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
 from clawd.lifecycle.deciding import Thresholds
-from clawd.lifecycle.profiles import thresholds
 from clawd.lifecycle.store import manifest_store
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
@@ -92,12 +92,12 @@ from clawd.turns.ruling import Ruling
 from clawd.turns.run import Run
 from clawd.turns.runs import Runs
 from clawd.turns.skills import Skills
+from clawd.turns.spaces import Spaces
 from clawd.turns.tending import Tending
 from clawd.upkeep import Upkeep
 from clawd.usage import prices
 from clawd.usage.books import Books
 from clawd.usage.budgets import BudgetSpent
-from clawd.usage.prices import window_of
 from clawd.wakes.clockwork import Clockwork
 from clawd.wakes.edits import Edits
 from clawd.wakes.files import Files
@@ -160,6 +160,9 @@ class Rooms:
             lambda group: self.config.for_group(group).memory,
             forgotten=lambda group, texts: self.redaction.redact(group, texts),
             following=Following(tasks, lambda: self.watcher, self.owner.tell_soon),
+            spaces=Spaces(
+                self.config.group, lambda group: self.config.problem_of(group) is None, lambda: group_folders(home)
+            ),
         )
         self.composer = Composer(
             home,
@@ -189,20 +192,23 @@ class Rooms:
             wake=lambda group: self.dispatcher.wake(group),
             tell=lambda sentence: self.owner.tell_soon(sentence),
         )
-        ruling = Ruling(lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root)
+        self.ruling = Ruling(
+            lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root
+        )
         self.lifecycle = Lifecycle(
             ledger,
             clock,
             tasks,
             compactor,
             self.handing,
-            Projector(home, ledger, clock, ruling),
-            rules=ruling,
+            Projector(home, ledger, clock, self.ruling),
+            rules=self.ruling,
             price=self.books.cost,
             limits=self.channels.limits_of,
             deliver=lambda to: self.outbox.wake(to),
         )
-        compactor.soon = self.lifecycle.soon
+        compactor.reconsider, compactor.soon = self.lifecycle.reconsider, self.lifecycle.soon
+        compactor.measure = self.lifecycle.measure
         self.recorder.settle, self.recorder.settled = self.lifecycle.settle, self.lifecycle.soon
         self.injector = Injector(home, ledger, clock, self.recorder.alone, tasks, signals.emit)
         self.handing.seeded = self.injector.write
@@ -269,6 +275,7 @@ class Rooms:
             followups=self.config.followups,
             parallel=lambda: self.config.current.sandbox.parallel,
         )
+        self.counter.overflowed, self.counter.handed = self.lifecycle.overflowed, self.lifecycle.soon
         self.questions = Deadlines(ledger, clock, questions.expire, self.dispatcher.wake)
         self.approvals = Approvals(
             ledger,
@@ -286,6 +293,7 @@ class Rooms:
                 watched=lambda group: self.files.renew(group),
                 context=Context(
                     lambda tx, session, decision, by: self.lifecycle.carry_out(tx, session, decision, by),
+                    lambda tx, session, decision, by: self.lifecycle.journal(tx, session, decision, confirm=by),
                     soon=self.lifecycle.soon,
                     wake=self.dispatcher.wake,
                     limits=self.channels.limits_of,
@@ -361,6 +369,7 @@ class Rooms:
             jobs=self.jobs,
         )
         self.memory = MemoryOperations(self.memories, self.tending, self.operations.group)
+        self.contexts = ContextOperations(ledger, clock, self.lifecycle, self.operations)
         arrivals = Arrivals(
             home, ledger, clock, self.memories, self.operations.settings, self.recorder.alone, self.clockwork.renew
         )
@@ -375,6 +384,7 @@ class Rooms:
             self.speakers,
             self.approvals,
             self.schedules,
+            self.contexts,
             MemoryTalk(home, self.memories, self.owner.name_of, self.channels.limits_of),
         )
         self.speech = Speech(lambda: self.config.current)
@@ -462,6 +472,7 @@ class Rooms:
                 home, ledger, self.operations, self.injector, self.memories, self.config.external
             ).table(),
             **self.arrivals.table(),
+            **self.contexts.table(),
             **RunOperations(
                 home,
                 ledger,
@@ -501,10 +512,9 @@ class Rooms:
         return self.config.for_group(group)
 
     def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
-        """At how many tokens a session of the group is compacted, and handed over. Raises ConfigError."""
-        config, settings = self.config.current, self.config.for_group(group)
-        own = (standing.profile, standing.soft, standing.hard)
-        return thresholds(config, settings, *own, window=window_of(settings.model.model), root=self.home.root)
+        """At how many tokens a session of the group is compacted, and handed over."""
+        own = {"profile": standing.profile, "soft": standing.soft, "hard": standing.hard}
+        return self.ruling({"grp": group, **own, "require_confirm": None}).limits
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""

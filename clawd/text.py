@@ -62,6 +62,8 @@ def visible(text: str) -> bool:
 
 def made_visible(text: str) -> str:
     """The same text with everything that does not show, or moves what does, as ⟨U+202E⟩; lines stay lines."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(letter if letter == "\n" or _shows(letter) else f"⟨U+{ord(letter):04X}⟩" for letter in text)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +114,18 @@ def test_what_is_wrong_with_memory_is_named(home: Home, monkeypatch: pytest.Monk
         assert len(fits) == 1 and fits[0]["command"].startswith(command), (words, found)
 
 
+def test_what_a_group_shares_with_nobody_is_named(home: Home) -> None:
+    home.group("other").root.mkdir()
+    files = [home.group(name).config_file for name in ("main", "other")]
+    files[0].write_text('shared = ["shared/x", "shared/y"]\n')
+    files[1].write_text('shared = ["shared/y"]\n')
+    assert told(home, "memory") == [
+        ("warn", "group main lists shared/x, and no other group does: nobody reads what is kept there")
+    ]
+    files[1].write_text('shared = ["shared/y", "shared/x"]\n')
+    assert [level for level, _ in told(home, "memory")] == ["ok"]
+
+
 def test_a_lost_ledger_is_rebuilt_from_the_folders(home: Home) -> None:
     ensure_group(home, "second")
     if os.geteuid() == 0:
@@ -135,6 +149,38 @@ def test_a_lost_ledger_is_rebuilt_from_the_folders(home: Home) -> None:
     assert os.geteuid() or rows["second"].number == 7
     [kept] = home.backups.glob("damaged-*/ledger.db")
     assert kept.read_bytes() == b""
+
+
+def test_what_sessions_hold_on_to_comes_back_with_a_lost_ledger(home: Home) -> None:
+    sessions = home.group("main").sessions
+    pin = {"text": "Never push", "origin": "owner", "trust": 1.0, "source_turn": 1, "ts": "t"}
+    said: dict[str, Any] = {"schema": 1, "group": "main", "taint": 0.4, "last_decision_seq": 7, "step_index": 3}
+    for id, more in (
+        ("a", {"status": "handoff", "successor": "a.2", "sealed": "t", "handoff_manifest": "manifests/m.json"}),
+        ("a.2", {"parent": "a", "ledger": {"constraints": [pin]}}),
+        ("b", {"status": "stopped", "successor": "nobody", "stopped_reason": "confirm_denied_at_hard"}),
+        ("newer", {"schema": 9}),
+        ("broken", None),
+    ):
+        stem = id.replace(".", "_")
+        blocks = [Block("user", "hello", meta={"base": "a"} if id == "a.2" else {})]
+        SessionFile(sessions / f"{stem}.md", id).append(blocks, 41)
+        text = "{" if more is None else json.dumps(said | {"id": id} | more)
+        (sessions / f"{stem}.state.json").write_text(text)
+    home.ledger_file.write_bytes(b"")
+    told = {each["message"]: each["level"] for each in recover(home) if each["check"] == "context"}
+    assert any("3 sessions" in message for message in told), told
+    assert sorted(level for level in told.values()) == ["ok", "warn", "warn"]
+    assert any("newer clawd" in message for message in told) and any("made anew" in message for message in told)
+    ledger = Ledger.open(home.ledger_file)
+    rows = {row["session"]: row for row in ledger.tx(lambda tx: tx.all("SELECT * FROM context"))}
+    pins = [tuple(row) for row in ledger.tx(lambda tx: tx.all("SELECT session, class, text, trust FROM pinned"))]
+    ledger.close()
+    assert set(rows) == {"a", "a.2", "b"}
+    assert (rows["a"]["status"], rows["a"]["successor"], rows["a"]["manifest_file"]) == ("handoff", "a.2", "m.json")
+    assert (rows["a.2"]["parent"], rows["a.2"]["taint"], rows["a.2"]["seq"]) == ("a", 0.4, 7)
+    assert (rows["b"]["status"], rows["b"]["gate"], rows["b"]["successor"]) == ("stopped", "paused", None)
+    assert pins == [("a.2", "constraints", "Never push", 0.6)]
 
 
 def test_a_ledger_of_a_newer_program_is_not_recovered(home: Home) -> None:

@@ -99,6 +99,14 @@ class Life(Ground):
 
     def stopped(self, live: list[int], waiting: list[int], told: Any = ()) -> None: ...
 
+    async def context(self, row: Any) -> str:
+        return "a window"
+
+    def compact(self, tx: Any, row: Any) -> tuple[str, None]:
+        return "less", None
+
+    def freed(self, group: str) -> None: ...
+
     def state_of(self, group: str) -> str:
         return "well"
 

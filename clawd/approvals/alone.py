@@ -13,10 +13,13 @@ from clawd.approvals.send import Send
 from clawd.approvals.skill import Skill
 from clawd.approvals.watch import Watch
 from clawd.channel import NOTICE
-from clawd.clock import Clock
+from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.config.home import Home
+from clawd.ledger import contexts
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.lifecycle.deciding import Decision
+from clawd.lifecycle.journal import Confirm
 
 
 def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
@@ -26,7 +29,7 @@ def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
         Schedule.name: Schedule(home, clock, _nothing),
         Watch.name: Watch(home, _nothing),
         Skill.name: Skill(home),
-        Context.name: Context(_nothing),
+        Context.name: Context(_nothing, _note),
     }
     return Approvals(
         ledger, clock, None, kinds, _Nobody(), limits=lambda channel: NOTICE, deliver=_nothing, wake=_nothing,
@@ -36,6 +39,19 @@ def approvals(home: Home, ledger: Ledger, clock: Clock) -> Approvals:
 
 def _nothing(*arguments: Any, **named: Any) -> None:
     pass
+
+
+def _note(tx: Transaction, session: str, decision: Decision, confirm: Confirm) -> None:
+    """A line without thresholds: nobody knows here which hold."""
+    now = rfc3339(SystemClock().now())
+    row = contexts.of(tx, session, now)
+    line = {
+        "ts": now, "session_id": session, "step_index": row["step_index"], "action": decision.action,
+        "trigger": decision.trigger, "total_tokens": row["window"], "soft": None, "hard": None,
+        "estimated": bool(row["estimated"]),
+        "confirm": {"required": True, "granted": confirm.granted, "by": confirm.by}, "reason": decision.reason,
+    }  # fmt: skip
+    contexts.note(tx, session, "decisions", line)
 
 
 class _Nobody:

@@ -432,7 +432,8 @@ class Approvals:
         if row["kind"] in self._kinds and self._start_soon is not None:
             if self._kinds[row["kind"]].undoes:
                 self._start_soon(self._undo, row["id"])
-            self._start_soon(self._over, row["id"])
+            if self._kinds[row["kind"]].waits:
+                self._start_soon(self._over, row["id"])
 
     async def _over(self, id: int) -> None:
         """Whoever waits for what came to nothing is told."""

@@ -21,9 +21,9 @@ from clawd.ledger import approvals, contexts, deliveries, handing
 from clawd.ledger.db import Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.lifecycle.deciding import Action, Decision
+from clawd.lifecycle.journal import Confirm
 
 HARD = "hard_handoff"
-GROWN = 1.1
 PAUSED = "confirm_denied_at_hard"
 _DOES = {
     "compact": "compact the conversation {session} of the group {group}",
@@ -49,23 +49,25 @@ class Step:
 
 
 CarryOut = Callable[[Transaction, str, Decision, str | None], object]
+Journal = Callable[[Transaction, str, Decision, Confirm], object]
 
 
 class Context(Kind):
-    """`carry_out` does what was decided, with who said yes; `soon` is told that something of a session is open, and
-    `wake` which group has turns that may be handed out again."""
+    """`carry_out` does what was decided, with who said yes; `journal` keeps what became of a question; `soon` is told
+    that something of a session is open, and `wake` which group has turns that may be handed out again."""
 
-    name, Effect, again, most = "context", Step, None, 1000
+    name, Effect, again, most, waits = "context", Step, None, 1000, True
 
     def __init__(
         self,
         carry_out: CarryOut,
+        journal: Journal,
         *,
         soon: Callable[[str], None] = lambda session: None,
         wake: Callable[[str], None] = lambda group: None,
         limits: Callable[[str], ChannelLimits] = lambda channel: NOTICE,
     ) -> None:
-        self._carry_out, self._soon, self._wake = carry_out, soon, wake
+        self._carry_out, self._journal, self._soon, self._wake = carry_out, journal, soon, wake
         self._limits = limits
 
     def subject(self, effect: Step) -> str:
@@ -98,7 +100,7 @@ class Context(Kind):
         row, asked = contexts.of(tx, effect.session, now), self._asked(tx, effect)
         by = (asked["decider"] if asked is not None else None) or "owner"
         contexts.update(tx, effect.session, now, confirm=None, gate=None, declined=None, status="running")
-        if effect.action == "compact" and row["window"] < effect.window / GROWN:
+        if effect.action == "compact" and row["window"] < effect.window / contexts.GROWN:
             return f"nothing was left to do: the window of {effect.session} is smaller by now"
         decision = Decision(effect.action, effect.trigger, effect.reason)
         self._carry_out(tx, effect.session, decision, by)
@@ -119,7 +121,8 @@ class Context(Kind):
         if effect.trigger == HARD:
             values = {"status": "stopped", "stopped_reason": PAUSED, "gate": "paused"}
         contexts.update(tx, effect.session, now, confirm=None, declined=json.dumps(said), **values)
-        self._note(tx, contexts.of(tx, effect.session, now), effect, by, now)
+        why = "nobody said yes in time" if by is None else f"{effect.action} was said no to"
+        self._journal(tx, effect.session, Decision("continue", effect.trigger, why), Confirm(False, by))
         if effect.trigger == HARD:
             tell_waiting(tx, effect.session, now, self._limits)
 
@@ -129,18 +132,6 @@ class Context(Kind):
 
     def _asked(self, tx: Transaction, effect: Step) -> Row | None:
         return approvals.lately(tx, self.name, self.subject(effect), None)
-
-    def _note(self, tx: Transaction, row: Row, effect: Step, by: str | None, now: str) -> None:
-        """The line of decisions.jsonl that says what became of it."""
-        contexts.update(tx, effect.session, now, seq=row["seq"] + 1)
-        line = {
-            "seq": row["seq"] + 1, "ts": now, "session_id": effect.session, "step_index": row["step_index"],
-            "action": "continue", "trigger": effect.trigger, "total_tokens": row["window"], "soft": row["soft"],
-            "hard": row["hard"], "estimated": bool(row["estimated"]), "policy": None, "recall": None,
-            "confirm": {"required": True, "granted": False, "by": by},
-            "reason": "nobody said yes in time" if by is None else f"{effect.action} was said no to",
-        }  # fmt: skip
-        contexts.note(tx, effect.session, "decisions", line)
 
 
 class Confirming:
@@ -166,11 +157,11 @@ class Confirming:
             contexts.update(tx, session, now, confirm=None)
             if open_["state"] == "open":
                 self._room.void_in(tx, open_["id"], "the conversation needs something else by now")
-        seq = int(row["seq"]) + 1
-        contexts.update(tx, session, now, seq=seq)
+        newest = tx.one("SELECT COALESCE(MAX(id), 0) AS id FROM approval")
+        assert newest is not None
         effect = {
             "group": row["grp"], "session": session, "action": decision.action, "trigger": decision.trigger,
-            "reason": decision.reason, "window": row["window"], "number": seq,
+            "reason": decision.reason, "window": row["window"], "number": newest["id"] + 1,
         }  # fmt: skip
         where = handing.place(tx, session)
         try:
@@ -196,7 +187,7 @@ def is_declined(row: Row, decision: Decision) -> bool:
         return False
     said = json.loads(row["declined"])
     same = (said["action"], said["trigger"]) == (decision.action, decision.trigger)
-    return same and row["window"] < GROWN * said["window"]
+    return same and row["window"] < contexts.GROWN * said["window"]
 
 
 def why_shut(row: Row | None) -> str | None:

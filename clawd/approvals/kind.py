@@ -37,6 +37,8 @@ class Kind:
     """So many may be open, of one group where the effect has one."""
     edits: ClassVar[bool] = False
     """Whether files are edited: then `edit` is called."""
+    waits: ClassVar[bool] = False
+    """Whether something waits for a no as well: then `over` is called."""
     undoes: ClassVar[bool] = False
     """Whether something is taken back after a no, or no answer: then `undo` is called."""
 

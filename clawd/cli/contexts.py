@@ -14,7 +14,7 @@ from clawd.commands import writing
 from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
 
-PATIENCE_S, PAUSE_S = 900.0, 0.1  # a summary by a model may take minutes
+PATIENCE_S, PAUSE_S, ALIVE_S = 900.0, 0.2, 5.0  # a summary by a model may take minutes
 _OVER = ("written", "failed")
 _DOING = {"compact": "compacted", "handoff": "handed over"}
 
@@ -38,17 +38,17 @@ def status(options: Namespace, home: Home) -> int:
 
 
 def compact(options: Namespace, home: Home) -> int:
-    """1 when the summary was no good; then it was handed over instead."""
+    """1 when nothing came of it and the session is as it was."""
     found = _asked(options, home, "compact")
     shown = {name: found[name] for name in ("session", "action", "trigger", "state")}
     shown |= {"method": None, "before": None, "after": None, "recall": None, "successor": found["successor"]}
     if found["compaction"] is not None:
-        shown |= _waited(home, found["session"], found["compaction"])
+        shown |= _waited(home, found)
     if options.json:
         write_json(shown)
     else:
         sys.stdout.write(cell(_told(shown)) + "\n")
-    return 1 if shown["state"] == "failed" else 0
+    return 1 if shown["state"] == "failed" and shown["successor"] is None else 0
 
 
 def handoff(options: Namespace, home: Home) -> int:
@@ -79,7 +79,8 @@ def signal(options: Namespace, home: Home) -> int:
 def export(options: Namespace, home: Home) -> int:
     from clawd.commands import standing
 
-    found, notes = standing.export(home, options.session, options.group, options.format)
+    with patiently(lambda: f"exporting {options.session} …"):
+        found, notes = standing.export(home, options.session, options.group, options.format)
     if options.json:
         write_json(found)
     else:
@@ -109,30 +110,32 @@ def _confirm(found: dict[str, Any]) -> None:
         raise UsageError(f"it was not confirmed: {doing}, and nothing was done")
 
 
-def _waited(home: Home, session: str, compaction: int) -> dict[str, Any]:
-    """What became of a compaction; as it is when that takes too long, or a daemon would be needed."""
+def _waited(home: Home, found: dict[str, Any]) -> dict[str, Any]:
+    """What became of a compaction; as it is when that takes too long, or no daemon goes on with it."""
     from clawd.commands import standing
     from clawd.control.client import NoDaemon
 
-    began = time.monotonic()
+    session, began, asked = found["session"], time.monotonic(), time.monotonic()
     with patiently(lambda: f"compacting {session} …"):
         while True:
-            found = standing.outcome(home, session, compaction)
-            if found is None:
+            now = standing.outcome(home, session, found["compaction"])
+            if now is None:
                 raise ClawdError(f"the compaction of session {session} is gone", hint="clawd context status")
-            over = found["state"] in _OVER
-            if over or time.monotonic() - began > PATIENCE_S:
+            if now["state"] in _OVER or not found["waits"] or time.monotonic() - began > PATIENCE_S:
                 break
-            try:
-                writing.ask(home, "sandbox.list")
-            except NoDaemon:
-                break
+            if time.monotonic() - asked > ALIVE_S:
+                asked = time.monotonic()
+                try:
+                    writing.ask(home, "status")
+                except NoDaemon:
+                    break
             time.sleep(PAUSE_S)
-    found.pop("status")
-    error = found.pop("error")
-    if error and found["state"] == "failed":
+    now.pop("status")
+    if (error := now.pop("error")) and now["state"] == "failed":
         say(error)
-    return found
+    if now["state"] not in _OVER:
+        now["state"] = "waits"
+    return now
 
 
 def _handed_over(home: Home, session: str) -> dict[str, Any]:

@@ -121,9 +121,11 @@ def _do(command: Command, arguments: list[str]) -> int:
     home = find_home(options.home, dict(os.environ), current)
     passed_over = None if options.home or os.environ.get("CLAWD_HOME") else current
     module, _, function = command.does.partition(":")
-    code: int = getattr(import_module(f"clawd.cli.{module}"), function)(
-        options, require_home(home, passed_over) if command.home else home
-    )
+    if command.home and (require_home(home, passed_over).state / "restoring.json").exists():
+        from clawd.backups.restoring import finish_alone
+
+        finish_alone(home)
+    code: int = getattr(import_module(f"clawd.cli.{module}"), function)(options, home)
     return code
 
 

@@ -38,6 +38,7 @@ def search(options: Namespace, home: Home) -> int:
         after=options.since,
         untrusted=options.include_untrusted,
         explain=options.explain,
+        namespace=options.namespace,
     )
     if options.json:
         return _json(found)
@@ -59,7 +60,7 @@ def listing(options: Namespace, home: Home) -> int:
     from clawd.commands import memory
 
     statuses = memory.STATUSES if options.status == "all" else [options.status]
-    rows = memory.listed(_opened(options, home), options.kind, statuses)
+    rows = memory.listed(_opened(options, home), options.kind, statuses, options.namespace)
     if options.json:
         return _json(rows)
     short = [{**row, "text": _short(row), "event_time": when_shortly(row["event_time"])} for row in rows]
@@ -116,6 +117,7 @@ def write(options: Namespace, home: Home) -> int:
         tags=options.tag,
         supersedes=options.supersedes,
         derived_from=options.derived_from,
+        namespace=options.namespace,
     )
     return _wrote(options, made)
 
@@ -308,7 +310,7 @@ def _confirm(question: str) -> None:
 def _print_whole(row: dict[str, Any]) -> None:
     _print(f"{row['id']}  {row['kind']}  {row['status']}  {when_shortly(row['event_time'])}  trust {row['trust']:g}")
     _print(f"from {row['source'] or 'a file'}, by {row['origin']}")
-    for name in ("key", "supersedes", "why"):
+    for name in ("key", "namespace", "supersedes", "why"):
         if row.get(name):
             _print(f"{name if name != 'why' else 'it waits'}: {row[name]}")
     if row["tags"]:

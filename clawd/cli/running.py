@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -149,7 +150,12 @@ class Loop:
     """One run. `note` hears a line a step; `confirm` is asked before an action, None: nobody can be."""
 
     def __init__(
-        self, home: Home, beside: Companion, plan: Plan, note: Callable[[str], None], confirm: Any = None
+        self,
+        home: Home,
+        beside: Companion,
+        plan: Plan,
+        note: Callable[[str], None],
+        confirm: Callable[[str], bool] | None = None,
     ) -> None:
         self._home, self._beside, self._plan, self._note = home, beside, plan, note
         self._confirm = confirm if confirm is not None else (_asked if _at_terminal() else None)
@@ -212,7 +218,7 @@ class Loop:
         if self._account is None:  # it had not begun
             raise KeyboardInterrupt
         self._account.stands = await self._ask(
-            "context.finish", session=self._plan.session, status="stopped", reason="stopped"
+            "context.finish", session=self._plan.session, status="stopped", reason="stopped", wait=False
         )
         self._account.reason = "stopped"
         return self._account
@@ -273,7 +279,7 @@ class Loop:
         """The word on what asks first: --yes, the person's at the terminal, else no."""
         what = (stands["decision"] or {}).get("action") or "this"
         asked = f"{what} of session {self._plan.session} at {stands['tokens']['window']:,} tokens"
-        granted = self._plan.yes or (self._confirm is not None and await asyncio.to_thread(self._confirm, asked))
+        granted = self._plan.yes or (self._confirm is not None and await _apart(self._confirm, asked))
         assert self._account is not None
         self._account.denied += not granted
         self._note(f"asked first: {asked}: {'yes' if granted else 'no'}")
@@ -323,4 +329,26 @@ def _at_terminal() -> bool:
 def _asked(what: str) -> bool:
     sys.stderr.write(f"{what}: do it? [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    line = os.read(sys.stdin.fileno(), 1024)  # sys.stdin has a lock, which a thread that is left behind would hold
+    return line.strip().lower() in (b"y", b"yes")
+
+
+async def _apart(confirm: Callable[[str], bool], what: str) -> bool:
+    """Ask in a thread that nobody waits for when the person leaves."""
+    loop = asyncio.get_running_loop()
+    said: asyncio.Future[bool] = loop.create_future()
+
+    def ask() -> None:
+        try:
+            granted = confirm(what)
+        except OSError:
+            granted = False
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, granted)
+
+    def tell(granted: bool) -> None:
+        if not said.done():
+            said.set_result(granted)
+
+    threading.Thread(target=ask, name="confirm", daemon=True).start()
+    return await said

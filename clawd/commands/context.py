@@ -4,7 +4,8 @@ not needed."""
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 
 from anyio import to_thread
@@ -12,15 +13,16 @@ from anyio import to_thread
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock, rfc3339
 from clawd.commands.looking import check_group, session_place
+from clawd.commands.memory import opened
 from clawd.config.group import Effective
-from clawd.config.home import Home
+from clawd.config.home import Home, group_folders
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.models import THINKING, models
 from clawd.config.schema import Config
 from clawd.context.compose import Composer
 from clawd.context.memories import Recalled, query
 from clawd.context.skills import Listed, listed
-from clawd.errors import ConfigError, NotFound
+from clawd.errors import ClawdError, ConfigError, NotFound
 from clawd.host.tools import declarations
 from clawd.ids import check_session_id
 from clawd.ledger import authored, contexts, groups, recalled, turns
@@ -28,12 +30,15 @@ from clawd.ledger.contexts import AS_IT_IS, Standing
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
 from clawd.lifecycle.profiles import thresholds
+from clawd.memory import across
+from clawd.memory.protocol import MemoryHit
 from clawd.memory.store import GroupMemory
 from clawd.model import Authority
 from clawd.skills.catalogue import Catalogue
 from clawd.skills.shelf import acting, lying
 from clawd.trust import Origin, Role
 from clawd.turns.memory import recalled_of
+from clawd.turns.spaces import MOST_BESIDE, Spaces
 from clawd.usage.prices import window_of
 
 
@@ -60,7 +65,7 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             hard=lambda group, own: _hard(home, config, settings, own),
             host_tools=lambda channel: declarations(ChannelLimits()),
             skills=lambda group: known,
-            recall=lambda claim: _recalled(home, settings, claim),
+            recall=lambda claim: _recalled(home, settings, claim, ledger),
         )
         id, turn, stem, others, forgot, standing = base, 1, None, False, None, AS_IT_IS
         if ledger is not None:
@@ -114,25 +119,35 @@ def _hard(home: Home, config: Config, settings: Effective, own: Standing) -> int
     return thresholds(config, settings, *named, window=window, root=home.root).hard
 
 
-async def _recalled(home: Home, settings: Effective, claim: Claim) -> Recalled:
+async def _recalled(home: Home, settings: Effective, claim: Claim, ledger: Ledger | None) -> Recalled:
     """What memory would give it."""
     table, group = settings.memory, claim.turn["grp"]
     if not table.recall_k or not query(claim.wakes):
         return Recalled()
-    memory = GroupMemory(
-        home.group(group).memory,
-        home.state,
-        group,
-        SystemClock(),
-        backend=table.backend,
-        floor=table.floor,
-        mem0=table.mem0,
-    )
-    try:
-        await to_thread.run_sync(memory.look)
-        return await to_thread.run_sync(recalled_of, memory, claim, table.recall_k)
-    finally:
-        memory.close()
+    spaces = Spaces(lambda name: load_group(home, name), groups=lambda: group_folders(home))
+    space = await ledger.do(lambda tx: spaces.of(tx, claim.turn)) if ledger is not None else spaces.space(group)
+    asked, k = query(claim.wakes), table.recall_k
+
+    def recalled() -> Recalled:
+        memory = GroupMemory(
+            home.group(group).memory,
+            home.state,
+            group,
+            SystemClock(),
+            backend=table.backend,
+            floor=table.floor,
+            mem0=table.mem0,
+        )
+        with closing(memory):
+            memory.look()
+            own, hits = recalled_of(memory, claim, k, space), list[MemoryHit]()
+        for other, of in spaces.beside(space.scopes)[:MOST_BESIDE]:
+            with suppress(ClawdError), closing(opened(home, other)) as theirs:
+                theirs.look()
+                hits += across.find(theirs, asked, of, k=k, floor=table.floor, taint=claim.taint, lowering=False)
+        return replace(own, hits=across.merged(own.hits, hits, k)) if hits else own
+
+    return await to_thread.run_sync(recalled)
 
 
 async def _skills(home: Home, ledger: Ledger | None, group: str) -> Listed:

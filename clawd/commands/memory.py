@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clawd import scopes
 from clawd.clock import SystemClock, moment_of, rfc3339
 from clawd.commands.looking import check_group
 from clawd.config.home import Home
@@ -55,15 +57,16 @@ def opened(home: Home, group: str, backend: str | None = None) -> GroupMemory:
 
 def searched(
     memory: GroupMemory, query: str, *, k: int, kind: str | None = None, after: str | None = None,
-    untrusted: bool = False, explain: bool = False,
+    untrusted: bool = False, explain: bool = False, namespace: str | None = None,
 ) -> Shown:  # fmt: skip
     """{lanes[], hits[{id, kind, score, text, source, origin, trust, status, event_time, file}]}, with `explain` the
     parts of each score, too. Raises UsageError."""
     moment = None if after is None else since(after, datetime.now(UTC)) or moment_of(_instant(after))
     kinds = frozenset({kind} if kind else ())
     hits, lanes = memory.find(
-        query, OWNER, k=k, kinds=kinds, since=moment.timestamp() if moment else None, untrusted=untrusted
-    )
+        query, OWNER, k=k, kinds=kinds, since=moment.timestamp() if moment else None, untrusted=untrusted,
+        spaces=_spaces(namespace),
+    )  # fmt: skip
     rows = []
     for hit in hits:
         row = {**shown(memory, hit.record), "score": round(hit.score, 4), "text": hit.text, "trust": hit.trust}
@@ -72,11 +75,15 @@ def searched(
     return {"lanes": list(lanes), "hits": rows}
 
 
-def listed(memory: GroupMemory, kind: str | None, statuses: Sequence[str]) -> list[Shown]:
-    """Every memory in one of `statuses`, the newest last."""
-    return [
-        shown(memory, each) for each in memory.every(kind=kind, statuses=frozenset(statuses) or frozenset({"active"}))
-    ]
+def listed(memory: GroupMemory, kind: str | None, statuses: Sequence[str], namespace: str | None = None) -> list[Shown]:
+    """Every memory in one of `statuses`, and in a namespace where that is said, the newest last."""
+    found, spaces = memory.every(kind=kind, statuses=frozenset(statuses) or frozenset({"active"})), _spaces(namespace)
+    return [shown(memory, each) for each in found if spaces is None or each.namespace in spaces]
+
+
+def _spaces(namespace: str | None) -> list[str] | None:
+    """Raises UsageError."""
+    return None if namespace is None else [scopes.namespace(namespace)]
 
 
 def pending(memory: GroupMemory) -> list[Shown]:
@@ -107,6 +114,7 @@ def shown(memory: GroupMemory, record: MemoryRecord) -> Shown:
         "taint": record.taint,
         "private": record.private,
         "key": record.key or None,
+        "namespace": record.namespace or None,
         "tags": list(record.tags),
         "derived_from": list(record.derived_from),
         "supersedes": record.supersedes,
@@ -203,7 +211,8 @@ def _wrote(memory: GroupMemory, params: Params) -> Shown:
     given = {name: params[name] for name in ("key", "tags", "supersedes", "derived_from") if params.get(name)}
     if params.get("event_time"):
         given["event_time"] = _instant(str(params["event_time"]))
-    return _written(memory, memory.put(content, kind, given, OWNER))
+    space = scopes.namespace(params["namespace"]) if params.get("namespace") else ""
+    return _written(memory, memory.put(content, kind, given, replace(OWNER, namespace=space)))
 
 
 def _updated(memory: GroupMemory, params: Params) -> Shown:

@@ -25,6 +25,7 @@ from clawd.memory.protocol import Voice
 from clawd.memory.provenance import TrustLedger
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory
+from clawd.scopes import is_shared
 from clawd.text import made_visible, units
 from clawd.trust import TRUST, Role, origin_of
 from clawd.turns.digest import proposed
@@ -231,6 +232,9 @@ def _entry(group: str, record: MemoryRecord, why: str) -> str:
     ]
     if record.key:
         lines.append(f"Its key: {made_visible(record.key)}")
+    if record.namespace:
+        shared = ", which every group reads that lists it" if is_shared(record.namespace) else ""
+        lines.append(f"It would be in {record.namespace}{shared}.")
     if record.tags:
         lines.append(f"Its tags: {made_visible(', '.join(record.tags))}")
     if record.said is not None:

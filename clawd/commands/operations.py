@@ -17,16 +17,20 @@ from clawd.approvals import context as asking
 from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.commands import arrivals, external, memory, people, schedules
+from clawd.commands import contexts as by_hand
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective, GroupConfig
 from clawd.config.home import Home, group_folders
 from clawd.config.load import load_config, load_group, merged
 from clawd.errors import ClawdError, NotFound, UsageError
+from clawd.files import read_beneath
 from clawd.ids import check_session_id, folder_name
-from clawd.ledger import ends, groups, turns
+from clawd.ledger import contexts, ends, groups, turns
 from clawd.ledger.approvals import Verdict, shown_as
 from clawd.ledger.db import Ledger, Transaction
+from clawd.lifecycle import state
+from clawd.lifecycle.state import State
 from clawd.people.roster import LiveRoster
 from clawd.sessions import reading
 from clawd.sessions.names import rebuild
@@ -96,16 +100,23 @@ class Operations:
         """Session files that a person put into a group's folder are its sessions, under the ids that they name."""
         known, ids = await self._ledger.do(lambda tx: (groups.stems(tx), groups.session_ids(tx)))
 
-        def look() -> list[dict[str, Any]]:
+        def look() -> list[tuple[dict[str, Any], State | None]]:
             return [
-                each
+                (each, _state(self._home.group(name).sessions, each["stem"]))
                 for name in group_folders(self._home)
                 for each in dropped(self._home, name, known.get(name, ()), ids)
             ]
 
-        for session in await asyncio.to_thread(look):
+        found = await asyncio.to_thread(look)
+        for session, _ in found:
             await self.group(session["group"])
             await self._ledger.do(partial(groups.take_in, now=self._now(), **session))
+        for session, kept in found:  # all are there now: one may name another
+            if kept is not None:
+                columns, pins = state.columns(kept), state.pins(kept)
+                await self._ledger.do(
+                    partial(contexts.take_back, session=session["id"], columns=columns, pins=pins, now=self._now())
+                )
 
     async def add_group(self, params: Params) -> Params:
         row = await self.make_group(text(params, "name"))
@@ -241,6 +252,18 @@ def dropped(home: Home, group: str, known: Collection[str], ids: Collection[str]
     return found
 
 
+def _state(directory: Path, stem: str) -> State | None:
+    """What lies beside a session's file of its context; what cannot be used is told."""
+    name = f"{stem}.state.json"
+    try:
+        return state.read(read_beneath(directory, name, state.MOST_BYTES + 1), name)
+    except FileNotFoundError:
+        return None
+    except (ClawdError, OSError) as error:
+        log.warning("groups/%s/sessions: %s", directory.parent.name, error)
+        return None
+
+
 def init(home: Home) -> Params:
     """Make a home that works as it is; what is there stays."""
     return {"home": str(home.root), "made": [str(path) for path in init_home(home)]}
@@ -266,7 +289,9 @@ def offline(home: Home) -> dict[str, Operation]:
             )
             arrived = arrivals.ArrivalOperations(arrivals.alone(home, ledger, clock, memories, own.settings), own.group)
             try:
-                rooms = (own, speakers, known, kept, outside, arrived)
+                rooms: list[Any] = [own, speakers, known, kept, outside, arrived]
+                if name in by_hand.OPERATIONS:
+                    rooms.append(by_hand.alone(home, ledger, clock, own))
                 return await {name: each for room in rooms for name, each in room.table().items()}[name](params)
             finally:
                 await memories.close()
@@ -283,6 +308,7 @@ def offline(home: Home) -> dict[str, Operation]:
             *memory.OPERATIONS,
             *external.OPERATIONS,
             *arrivals.OPERATIONS,
+            *by_hand.OPERATIONS,
         )
     }
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from clawd.approvals.approvals import After, Approvals
 from clawd.clock import moment_of
 from clawd.commands import schedules
+from clawd.commands.contexts import ContextOperations
 from clawd.commands.memory_chat import MemoryTalk
 from clawd.commands.people import PeopleOperations
 from clawd.commands.schedules import ScheduleOperations
@@ -35,8 +36,10 @@ class Reach:
         people: PeopleOperations,
         approvals: Approvals,
         schedules: ScheduleOperations,
+        contexts: ContextOperations,
         memory: MemoryTalk,
     ) -> None:
+        self.context, self.compact = contexts.said, contexts.typed
         self.memory, self.remember, self.decide_memory = memory.memory, memory.remember, memory.decide
         self._schedules = schedules
         self._home, self._config, self._ledger, self._books = home, config, ledger, books
@@ -50,7 +53,7 @@ class Reach:
         for address in told:
             self._dispatcher.deliver(address)
 
-    def woken(self, group: str) -> None:
+    def freed(self, group: str) -> None:
         self._dispatcher.wake(group)
 
     def state_of(self, group: str) -> str:

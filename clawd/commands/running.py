@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 
+from clawd import scopes
 from clawd.clock import Clock, rfc3339
 from clawd.commands import scripts as files
 from clawd.commands.operations import Operation, Operations, Params, text
@@ -27,6 +28,7 @@ from clawd.ids import check_session_id
 from clawd.ledger import contexts, groups, scripts
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.lifecycle import profiles
+from clawd.scopes import Scopes
 from clawd.signals import Signals
 from clawd.trust import Origin
 
@@ -62,9 +64,9 @@ class RunOperations:
         return rfc3339(self._clock.now())
 
     async def prepare(self, params: Params) -> Params:
-        """{session, goal, group?, script? (a path of this machine), profile?, soft?, hard?, require_confirm?, agent_id?,
-        memory_namespace?} → how it stands (`settled`), with {turns: of its script|null, script: sha256|null}. With
-        `resume` an earlier one goes on; what is given then holds from now on.
+        """{session, goal, group?, script? (a path on this machine), profile?, soft?, hard?, require_confirm?,
+        agent_id?, memory_namespace?} → how it stands (`settled`), with {turns: of its script|null, script:
+        sha256|null}. With `resume` an earlier one goes on; what is given then holds from now on.
 
         Raises UsageError for a session that is there already, NotFound for one that is to go on and is not there,
         ClawdError for one that ended, ConfigError for thresholds that cannot be."""
@@ -101,6 +103,11 @@ class RunOperations:
         """The columns that are given, checked."""
         values = {name: params[name] for name in ("profile", "soft", "hard", "agent_id", "memory_namespace")
                   if params.get(name) is not None}  # fmt: skip
+        if "agent_id" in values:
+            values["agent_id"] = scopes.agent(values["agent_id"])
+        if "memory_namespace" in values:
+            named = scopes.namespace(values["memory_namespace"])
+            Scopes(group, frozenset(self._settings(group).group.shared), named).write()
         profiles.thresholds(
             self._config(),
             self._settings(group),
@@ -129,7 +136,8 @@ class RunOperations:
         return await self._stands(session) | {"settled": False}
 
     async def finish(self, params: Params) -> Params:
-        """{session, status: completed|stopped|failed, reason} → how it stands. What ended otherwise stays so."""
+        """{session, status: completed|stopped|failed, reason, wait?} → how it stands, without `wait` once that is in
+        its files. What ended otherwise stays so."""
         session, status = check_session_id(text(params, "session")), text(params, "status")
         if status not in _ENDS:
             raise UsageError(f"a run ends as one of {', '.join(_ENDS)}")
@@ -144,11 +152,12 @@ class RunOperations:
 
         await self._ledger.do(finish)
         self._soon(session)
-        return await self.settled({"session": session})
+        return await (self._stands(session) if params.get("wait") is False else self.settled({"session": session}))
 
     async def _stands(self, session: str) -> Params:
-        """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall, tokens{window,
-        cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null, decision|null}"""
+        """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall,
+        tokens{window, cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null,
+        decision|null}"""
 
         def read(tx: Transaction) -> tuple[Row, Row]:
             place = tx.one(

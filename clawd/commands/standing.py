@@ -20,6 +20,7 @@ from clawd.ledger.db import Row, Transaction, peek
 from clawd.lifecycle import exporting, profiles
 from clawd.lifecycle.deciding import Thresholds
 from clawd.lifecycle.pinned import CLASSES
+from clawd.usage.prices import window_of
 
 Params = dict[str, Any]
 LARGEST = 256 << 20  # bytes of a journal that is exported
@@ -105,7 +106,7 @@ def standing(
 def limits_of(home: Home, config: Config, settings: Effective, row: Row | None) -> Thresholds:
     """The limits of a session's window. Raises ConfigError."""
     own = (row["profile"], row["soft"], row["hard"]) if row is not None else (None, None, None)
-    return profiles.thresholds(config, settings, *own, root=home.root)
+    return profiles.thresholds(config, settings, *own, window=window_of(settings.model.model), root=home.root)
 
 
 def held(rows: list[Row]) -> Params:

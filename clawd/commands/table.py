@@ -55,7 +55,7 @@ def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str
     said += f" What waited ({waited}) is answered there." if waited else ""
     return Done(
         f"A new conversation begins: {segment.id}. The old one stays in its file.{said}",
-        lambda: context.woken(row["grp"]),
+        lambda: context.freed(row["grp"]),
     )
 
 
@@ -69,6 +69,14 @@ async def _model(context: CommandContext, row: Row, rest: str) -> str:
 
 async def _usage(context: CommandContext, row: Row, rest: str) -> str:
     return await context.usage(row["grp"], row["session"])
+
+
+async def _context(context: CommandContext, row: Row, rest: str) -> str:
+    return await context.context(row)
+
+
+def _compact(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
+    return Done(*context.compact(tx, row))
 
 
 def _approve(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str) -> Done:
@@ -129,6 +137,8 @@ COMMANDS: dict[str, Command] = {
         _model,
     ),
     "usage": Command("what was used, and what is left", Role.MEMBER, lambda *_: Done(""), _usage),
+    "context": Command("how much of the conversation is kept in view", Role.MEMBER, lambda *_: Done(""), _context),
+    "compact": Command("have it hold less, without losing what matters", Role.ADMIN, _compact),
     "skills": Command("what the agent can use here", Role.MEMBER, lambda *_: Done(""), _skills),
     "pair": Command("pair another account of yours (the owner's)", Role.MEMBER, lambda *_: Done(""), _pair),
     "approve": Command("say yes to what you were asked; /approve NUMBER or ID", Role.OWNER, _approve, _approve_memory),

@@ -49,6 +49,10 @@ def _alone(home: Home, op: str, params: dict[str, Any]) -> Any:
     lock = HomeLock(home.lock_file)
     lock.acquire()
     try:
+        if (home.state / "restoring.json").exists():  # a restore was cut off, and a program writes that is no command
+            from clawd.backups import restoring
+
+            restoring.finish(home)
         return asyncio.run(_awaited(operations.offline(home)[op](params)))
     finally:
         lock.release()

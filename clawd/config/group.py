@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from clawd import scopes
 from clawd.config.schema import Budget, Config, ContextTable, LimitsTable, MemoryTable, ModelTable, SandboxTable
 from clawd.config.secrets import Secret
 from clawd.config.values import Binding, Mode, Positive, RoleName, Table, Zone, written
+from clawd.errors import UsageError
 
 
 class Grant(Table):
@@ -80,6 +83,28 @@ class Heartbeat(Table):
     """The checklist, in the group's folder; an empty one makes no call."""
 
 
+def _said(check: Callable[[object], str]) -> AfterValidator:
+    """The same text, if it may be one; the sentence says what to write."""
+
+    def same(value: str) -> str:
+        try:
+            return check(value)
+        except UsageError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from None
+
+    return AfterValidator(same)
+
+
+def _listed(names: list[str]) -> list[str]:
+    if wrong := [each for each in names if not scopes.is_shared(each)]:
+        raise ValueError(f"{wrong[0]} stays in its group: what several groups list is called like shared/{wrong[0]}")
+    return list(dict.fromkeys(names))
+
+
+AgentId = Annotated[str, _said(scopes.agent)]
+Namespace = Annotated[str, _said(scopes.namespace)]
+
+
 class GroupConfig(Table):
     """`group.toml`. Its `[sandbox] [model] [limits] [memory] [budget] [context]` say what differs from `config.toml`
     for this group."""
@@ -121,18 +146,25 @@ class GroupConfig(Table):
     """What asks before it is done."""
     profile: str | None = None
     """The context profile: `coding`, `chat`, or one of `[profiles]`."""
-    agent_id: str | None = None
-    """Who this group's agent is in the formats of other programs."""
-    memory_namespace: str | None = None
-    """Keeps the memories of this group's runs apart."""
-    shared: list[str] = []
-    """Memories that other groups may read."""
+    agent_id: AgentId | None = None
+    """Who this group's agent is: in its sessions, their manifests, and where its memories come from."""
+    memory_namespace: Namespace | None = None
+    """Where this group's agents keep what they remember, like `team/a`: seen by those alone that have it, too."""
+    shared: Annotated[list[Namespace], AfterValidator(_listed)] = []
+    """Namespaces like `shared/garden`, whose memories the groups that list them have in common."""
     sandbox: SandboxTable = SandboxTable()
     model: ModelTable = ModelTable()
     limits: LimitsTable = LimitsTable()
     memory: MemoryTable = MemoryTable()
     budget: Budget = Budget()
     context: ContextTable = ContextTable()
+
+    @model_validator(mode="after")
+    def _lists_its_own(self) -> Self:
+        name = self.memory_namespace
+        if name is not None and scopes.is_shared(name) and name not in self.shared:
+            raise ValueError(f'memory_namespace is {name}, which this group must list: shared = ["{name}"]')
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +184,7 @@ class Effective:
 
 
 _LATER = ("distil",)
-_GROUP_LATER = (
-    *("learn", "default_session_tag"),
-    *("agent_id", "memory_namespace", "shared"),
-)
+_GROUP_LATER = ("learn", "default_session_tag")
 
 
 def not_built(config: Config | GroupConfig) -> list[str]:

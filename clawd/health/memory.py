@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,7 +38,9 @@ def memory(home: Home) -> Iterator[Finding]:
 
 
 def _groups(home: Home) -> Iterator[Finding]:
-    for group, settings in settings_of_groups(home, load_config(home, dict(os.environ))):
+    every = list(settings_of_groups(home, load_config(home, dict(os.environ))))
+    yield from _lonely(home, {group: settings.group.shared for group, settings in every})
+    for group, settings in every:
         folder, backend = home.group(group), settings.memory.backend
         if backend in ("vector", "hybrid") and (lacking := [name for name in _NEEDS if find_spec(name) is None]):
             words = f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not installed"
@@ -72,6 +74,16 @@ def _files(home: Home, group: str, folder: GroupHome) -> Iterator[Finding]:
             yield finding(
                 "memory", "ok", f"{said} for your word in group {group}", f"clawd memory pending --group {group}"
             )
+
+
+def _lonely(home: Home, lists: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """What a group lists to share, and no other does."""
+    for group, names in lists.items():
+        for name in names:
+            if not any(name in others for other, others in lists.items() if other != group):
+                message = f"group {group} lists {name}, and no other group does: nobody reads what is kept there"
+                file = shlex.quote(str(home.group(group).config_file))
+                yield finding("memory", "warn", message, f"edit {file}, or that of the group that is to read it")
 
 
 def _zone(group: str, folder: GroupHome) -> Iterator[Finding]:

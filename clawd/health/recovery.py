@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from clawd.clock import rfc3339
 from clawd.config.home import Home
 from clawd.errors import ClawdError, LedgerCorrupt
-from clawd.files import sync_directory
+from clawd.files import read_beneath, sync_directory
 from clawd.health.findings import Finding, finding
 from clawd.ids import folder_name, new_id
 from clawd.ledger.db import Ledger
 from clawd.ledger.groups import UID_BASE
 from clawd.ledger.salvage import FoundGroup, FoundSession, salvage
+from clawd.lifecycle import state
 from clawd.locks import HomeLock
 from clawd.sessions import reading
 from clawd.sessions.names import rebuild
@@ -46,7 +48,9 @@ def _recover(home: Home) -> Iterator[Finding]:
     new = home.state / "ledger.new.db"
     for part in _parts(new):
         part.unlink()
-    found = salvage(kept / home.ledger_file.name, new, list(_folders(home)), list(_sessions(home)), rfc3339(now))
+    trouble_of_files: list[str] = []
+    sessions = list(_sessions(home, trouble_of_files))
+    found = salvage(kept / home.ledger_file.name, new, list(_folders(home)), sessions, rfc3339(now))
     for part in _parts(home.ledger_file):
         part.unlink()
     new.rename(home.ledger_file)
@@ -60,6 +64,10 @@ def _recover(home: Home) -> Iterator[Finding]:
     yield finding("ledger", "ok", f"a new ledger holds what was saved: {saved or 'nothing'}")
     if found.finished:
         yield finding("ledger", "ok", f"{len(found.finished)} turns are finished, as their session files show")
+    if found.contexts:
+        yield finding("context", "ok", f"what {len(found.contexts)} sessions hold on to is from their state.json")
+    for sentence in trouble_of_files:
+        yield finding("context", "warn", sentence)
     if found.waiting:
         yield finding("messages", "ok", f"{found.waiting} messages wait for their answer", "clawd run")
     if found.lost:
@@ -104,8 +112,8 @@ def _folders(home: Home) -> Iterator[FoundGroup]:
             yield FoundGroup(entry.name, uid - UID_BASE if UID_BASE < uid < UID_BASE + 100_000 else None)
 
 
-def _sessions(home: Home) -> Iterator[FoundSession]:
-    """Every session file, with the turns whose blocks are whole in it."""
+def _sessions(home: Home, trouble: list[str]) -> Iterator[FoundSession]:
+    """Every session file, with the turns whose blocks are whole in it, and what its state.json has."""
     for group in _folders(home):
         directory = home.group(group.name).sessions
         for id, stem in rebuild(directory).items():
@@ -115,4 +123,20 @@ def _sessions(home: Home) -> Iterator[FoundSession]:
                 if type(block.meta.get("turn")) is int and n and n == of and "note" not in block.meta:
                     finished.add(block.meta["turn"])
                     base = base or str(block.meta.get("base", ""))
-            yield FoundSession(id, group.name, stem, frozenset(finished), reading.trust(path), base)
+            context, pins = _context(directory, stem, trouble)
+            yield FoundSession(id, group.name, stem, frozenset(finished), reading.trust(path), base, context, pins)
+
+
+def _context(
+    directory: Path, stem: str, trouble: list[str]
+) -> tuple[Mapping[str, Any] | None, Sequence[Mapping[str, Any]]]:
+    """What a session's state.json has of it; why that cannot be used is added to `trouble`."""
+    name = f"{stem}.state.json"
+    try:
+        found = state.read(read_beneath(directory, name, state.MOST_BYTES + 1), f"{directory.parent.name}: {name}")
+        return state.columns(found), state.pins(found)
+    except FileNotFoundError:
+        return None, ()
+    except (ClawdError, OSError) as error:
+        trouble.append(str(error))
+        return None, ()

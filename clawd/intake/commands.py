@@ -22,7 +22,7 @@ class CommandContext(Protocol):
         of it."""
         ...
 
-    def woken(self, group: str) -> None:
+    def freed(self, group: str) -> None:
         """The group has turns that may be handed out."""
         ...
 
@@ -39,6 +39,14 @@ class CommandContext(Protocol):
 
     async def usage(self, group: str, session: str) -> str:
         """What `/usage` says."""
+        ...
+
+    async def context(self, row: Row) -> str:
+        """What `/context` says."""
+        ...
+
+    def compact(self, tx: Transaction, row: Row) -> tuple[str, Callable[[], None] | None]:
+        """`/compact` by this message: the reply, and what is to be done once it is durable. Raises ClawdError."""
         ...
 
     async def model(self, group: str, words: str) -> str:

@@ -13,6 +13,7 @@ from clawd.ledger.db import Row, Transaction
 
 OPEN = ("running", "phase_boundary", "awaiting_confirm", "stopped")
 ENDED = ("completed", "handoff", "failed")
+GROWN = 1.1  # what came to nothing, or was said no to, is tried again when the window grew by so much
 
 
 def of(tx: Transaction, session: str, now: str) -> Row:
@@ -39,6 +40,11 @@ def heir(tx: Transaction, session: str) -> str:
     ) is not None:
         session = row["successor"]
     return session
+
+
+def is_refused(row: Row) -> bool:
+    """Whether it could not be handed over, and its window is much as it was then."""
+    return row["refused"] is not None and row["window"] < GROWN * json.loads(row["refused"])["window"]
 
 
 def update(tx: Transaction, session: str, now: str, **values: Any) -> None:
@@ -148,8 +154,32 @@ def calls(tx: Transaction, turn: int) -> list[Row]:
 
 def is_live(tx: Transaction, session: str) -> bool:
     """Whether a turn of the session is at work, or has ended and is not settled yet."""
-    return tx.one("SELECT 1 FROM turn WHERE session = ? AND recorded_at IS NULL"
-                  " AND state IN ('claimed', 'answered', 'stopped', 'failed') LIMIT 1", session) is not None  # fmt: skip
+    live = "recorded_at IS NULL AND state IN ('claimed', 'answered', 'stopped', 'failed')"
+    return tx.one(f"SELECT 1 FROM turn WHERE session = ? AND {live} LIMIT 1", session) is not None
+
+
+def take_back(
+    tx: Transaction, session: str, columns: Mapping[str, Any], pins: Sequence[Mapping[str, Any]], now: str
+) -> bool:
+    """A session that the ledger lost, as its state.json has it; gives whether it had no row. Sessions that it names and
+    that are not there are left out."""
+    place = tx.one("SELECT taint FROM session WHERE id = ?", session)
+    if find(tx, session) is not None or place is None:
+        return False
+    of(tx, session, now)
+    known = {
+        name: value
+        for name, value in columns.items()
+        if name not in ("parent", "successor") or tx.one("SELECT 1 FROM session WHERE id = ?", value)
+    }
+    known["taint"] = min(known.get("taint", 1.0), place["taint"])
+    update(tx, session, now, **{name: value for name, value in known.items() if name != "updated"})
+    for row in pins:
+        pin(
+            tx, session, row["class"], row["text"], turn=row["turn"], at=row["at"] or now, origin=row["origin"],
+            trust=row["trust"], inherited=bool(row["inherited"]),
+        )  # fmt: skip
+    return True
 
 
 def trust_again(tx: Transaction, group: str, now: str) -> None:

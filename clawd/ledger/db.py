@@ -178,7 +178,13 @@ class Ledger:
     def copy(self, target: Path) -> None:
         """A whole copy in a file of its own."""
         target.unlink(missing_ok=True)
-        self._connection.execute("VACUUM INTO ?", (str(target),))
+        if self._reading:  # it counts as writing; the file itself is open for reading alone
+            self._connection.execute("PRAGMA query_only = OFF")
+        try:
+            self._connection.execute("VACUUM INTO ?", (str(target),))
+        finally:
+            if self._reading:
+                self._connection.execute("PRAGMA query_only = ON")
         target.chmod(0o600)
 
     def checkpoint(self) -> bool:

@@ -186,7 +186,40 @@ def injected(tx: Transaction, terms: Terms, after: int) -> int | None:
     return _last(rows, "id")
 
 
-EVERY: tuple[Slice, ...] = (turns, messages, approvals, notices, runs, money, raises, firings, hooks, injected)
+def compactions(tx: Transaction, terms: Terms, after: int) -> int | None:
+    """Compactions that are in their session's file, or came to nothing: their text is there, or nowhere. The last one
+    of a session says where its file begins to be read."""
+    rows = tx.all(
+        "SELECT id, session, state, ended, text, ledger FROM compaction WHERE id > ? ORDER BY id LIMIT ?", after, SLICE
+    )
+    for row in rows:
+        forgotten = row["text"] is None and row["ledger"] is None
+        if row["state"] not in ("written", "failed") or not terms.are_over(row["ended"], forgotten):
+            continue
+        if not forgotten:
+            tx.execute("UPDATE compaction SET text = NULL, ledger = NULL WHERE id = ?", row["id"])
+        later = "SELECT 1 FROM compaction WHERE session = ? AND id > ? AND state = 'written'"
+        if forgotten and (row["state"] == "failed" or tx.one(later, row["session"], row["id"])):
+            tx.execute("DELETE FROM compaction WHERE id = ?", row["id"])
+    return _last(rows, "id")
+
+
+def pins(tx: Transaction, terms: Terms, after: int) -> int | None:
+    """What sessions held on to that were handed over: their successors have it, and their manifests."""
+    rows = tx.all(
+        "SELECT p.id, c.sealed_at FROM pinned p JOIN context c ON c.session = p.session WHERE p.id > ?"
+        " ORDER BY p.id LIMIT ?",
+        after,
+        SLICE,
+    )
+    for row in rows:
+        if terms.are_over(row["sealed_at"], forgotten=True):
+            tx.execute("DELETE FROM pinned WHERE id = ?", row["id"])
+    return _last(rows, "id")
+
+
+_KEPT: tuple[Slice, ...] = (turns, messages, approvals, notices, runs, money, raises, firings, hooks, injected)
+EVERY: tuple[Slice, ...] = (*_KEPT, compactions, pins)
 
 
 def shrink(tx: Transaction) -> bool:
@@ -214,6 +247,7 @@ def forget_message(tx: Transaction, seq: int) -> None:
 def forget_turn(tx: Transaction, turn: int) -> None:
     """Take the text of a turn away, but for its messages: steps, effects, deliveries, approvals and its final."""
     tx.execute("DELETE FROM step WHERE turn = ?", turn)
+    tx.execute("DELETE FROM noted WHERE turn = ?", turn)
     tx.execute("UPDATE job SET prompt = '', answer = NULL WHERE turn = ?", turn)
     tx.execute("UPDATE effect SET result = '{}' WHERE turn = ?", turn)
     asked = "(SELECT delivery FROM approval WHERE turn = ?)"
@@ -260,7 +294,7 @@ def _drop_turn(tx: Transaction, turn: int) -> None:
     wakes = tx.all("SELECT wake FROM turn_wake WHERE turn = ?", turn)
     for table in ("approval", "firing"):
         tx.execute(f"UPDATE {table} SET turn = NULL WHERE turn = ?", turn)
-    for table in ("turn_wake", "delivery", "effect", "step", "question", "job", "recalled"):
+    for table in ("turn_wake", "delivery", "effect", "step", "question", "job", "recalled", "noted"):
         tx.execute(f"DELETE FROM {table} WHERE turn = ?", turn)
     for row in wakes:
         _drop_wake(tx, row["wake"])

@@ -32,6 +32,13 @@ class Place:
 
 
 _TURNS = "SELECT id FROM turn WHERE grp = ?"
+_SESSIONS = "SELECT id FROM session WHERE grp = ?"
+# Of what is held on to, and of manifests and journals.
+_LEDGER = STRUCTURE | {
+    *("schema", "schema_version", "manifest_id", "session_id", "parent_manifest_id", "group_id", "created_at", "by"),
+    *("agent_id", "memory_namespace", "profile", "trigger", "action", "policy", "ts", "event", "sha256", "class"),
+    "memory_refs",
+}
 PLACES = (
     # What the owner told us, and we them, beside any turn may be about any group.
     Place(
@@ -74,6 +81,11 @@ PLACES = (
         ("words", "result"),
         ("effect",),
     ),
+    Place("noted", ("id",), f"turn IN ({_TURNS})", values=("notes",)),
+    Place("pinned", ("id",), f"session IN ({_SESSIONS})", ("text",)),
+    Place("compaction", ("id",), f"session IN ({_SESSIONS})", ("text", "error"), ("ledger",), _LEDGER),
+    Place("context", ("rowid",), "grp = ?", ("goal",), ("manifest", "seed", "refused"), _LEDGER),
+    Place("journal", ("id",), f"session IN ({_SESSIONS})", values=("line",), structure=_LEDGER),
     # By its key a block is known in the session's file.
     Place("injected", ("id",), "grp = ?", values=("blocks",), structure=STRUCTURE | {"key"}),
 )

@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from clawd.channel import NOTICE
 from clawd.errors import UsageError
-from clawd.ledger import deliveries, firings, groups, held, inbound
+from clawd.ledger import contexts, deliveries, firings, groups, held, inbound
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.trust import TRUST, Origin, Role
 
@@ -28,6 +29,11 @@ TABLES = (
     "session",
     "injected",
     "turn",
+    "context",
+    "pinned",
+    "compaction",
+    "noted",
+    "journal",
     "inbound",
     "wake",
     "turn_wake",
@@ -58,7 +64,8 @@ _INTERIOR = 5
 @dataclass(frozen=True, slots=True)
 class FoundSession:
     """A session as its file shows it. `finished`: the turns whose blocks are all there; `trust`: the lowest of what is
-    in it from outside; `base`: the conversation that it goes on with, where it is a later segment of one."""
+    in it from outside; `base`: the conversation that it goes on with, where it is a later segment of one. `context` and
+    `pins` are what its state.json has of it (columns, rows), None where there is none that can be read."""
 
     id: str
     group: str
@@ -66,6 +73,8 @@ class FoundSession:
     finished: frozenset[int]
     trust: float = 1.0
     base: str = ""
+    context: Mapping[str, Any] | None = None
+    pins: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,8 @@ class FoundGroup:
 @dataclass(slots=True)
 class Salvaged:
     """What came over: rows by table, tables whose rows could not all be read, groups that only their folder shows,
-    turns that the files finished, messages that wait again, and turns that lost theirs."""
+    turns that the files finished, messages that wait again, turns that lost theirs, and sessions whose context is known
+    from their files alone."""
 
     rows: dict[str, int] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
@@ -87,6 +97,7 @@ class Salvaged:
     finished: list[int] = field(default_factory=list)
     waiting: int = 0
     lost: int = 0
+    contexts: list[str] = field(default_factory=list)
 
 
 def salvage(
@@ -258,6 +269,9 @@ def _take_in_folders(
     for session in sorted(sessions, key=lambda each: (bool(each.base), len(each.id))):  # a base before what is of it
         if groups.find(tx, session.group) is not None:
             groups.take_in(tx, session.id, session.group, session.stem, session.trust, now, session.base)
+    for session in sessions:  # all of them are there now: one may name another
+        if session.context is not None and contexts.take_back(tx, session.id, session.context, session.pins, now):
+            found.contexts.append(session.id)
     for row in tx.all("SELECT DISTINCT session, grp FROM injected WHERE session NOT IN (SELECT id FROM session)"):
         with suppress(UsageError):  # accepted, and not in a file yet
             if groups.find(tx, row["grp"]) is not None:
@@ -305,10 +319,14 @@ def _drop_dangling(tx: Transaction) -> None:
     tx.execute("DELETE FROM turn WHERE grp NOT IN (SELECT name FROM grp) OR session NOT IN (SELECT id FROM session)")
     tx.execute("UPDATE wake SET inbound = NULL WHERE inbound NOT IN (SELECT seq FROM inbound)")
     tx.execute("DELETE FROM turn_wake WHERE turn NOT IN (SELECT id FROM turn) OR wake NOT IN (SELECT id FROM wake)")
-    for table in ("step", "effect", "recalled"):
+    for table in ("step", "effect", "recalled", "noted"):
         tx.execute(f"DELETE FROM {table} WHERE turn NOT IN (SELECT id FROM turn)")
     tx.execute("UPDATE turn SET retry_of = NULL WHERE retry_of NOT IN (SELECT id FROM turn)")
     tx.execute("DELETE FROM run WHERE grp NOT IN (SELECT name FROM grp)")
+    for table in ("context", "pinned", "compaction", "journal"):
+        tx.execute(f"DELETE FROM {table} WHERE session NOT IN (SELECT id FROM session)")
+    for column in ("parent", "successor"):
+        tx.execute(f"UPDATE context SET {column} = NULL WHERE {column} NOT IN (SELECT id FROM session)")
     tx.execute("DELETE FROM injected WHERE session NOT IN (SELECT id FROM session)")
     tx.execute("UPDATE injected SET joined = NULL, state = 'recorded' WHERE joined NOT IN (SELECT id FROM injected)")
 

@@ -1,4 +1,4 @@
-"""What the engine `scripted` plays in a session of `clawd context run`: one script a session, while that is not over."""
+"""What the engine `scripted` plays in a session of `clawd context run`: one a session, while that is not over."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def note_of(id: int) -> str:
 
 def is_ours(block: Block) -> bool:
     """Whether a block may be a compaction's or a manifest's: no program put it in, and it was not brought in."""
-    return block.role == "system" and not {"source", "from", "key"} & block.meta.keys()
+    return block.role == "system" and not {"source", "from"} & block.meta.keys()
 
 
 def mark_of(block: Block) -> Mark | None:
@@ -59,7 +59,7 @@ def mark_of(block: Block) -> Mark | None:
     said = block.meta.get("compact")
     if not is_ours(block) or not isinstance(said, dict) or type(said.get("id")) is not int:
         return None
-    if block.meta.get("note") != note_of(said["id"]):
+    if block.meta.get("note") != note_of(said["id"]) or "key" in block.meta:
         return None
     upto, masked, trust, recall = (said.get(name) for name in ("upto", "masked", "trust", "recall"))
     return Mark(

@@ -24,6 +24,7 @@ _COST = ("input_cost_usd", "output_cost_usd", "total_cost_usd")
 METRICS = (
     *("seq", "ts", "session_id", "step_index", "event", "prompt_tokens", "completion_tokens", "cached_tokens"),
     *("window_tokens", "total_tokens", "latency_ms", *_COST, "estimated", "agent_id", "memory_namespace"),
+    *("method", "recall"),
 )
 DECISIONS = (
     *("seq", "ts", "session_id", "step_index", "action", "trigger", "total_tokens", "soft", "hard", "estimated"),

@@ -98,9 +98,12 @@ def metric_line(
     estimated: bool = False,
     agent_id: str | None = None,
     memory_namespace: str | None = None,
+    method: str | None = None,
+    recall: float | None = None,
 ) -> dict[str, Any]:
-    """A line of metrics.jsonl, without its seq. `total` is cumulative."""
+    """A line of metrics.jsonl, without its seq. `total` is cumulative; `method` and `recall` are a compaction's."""
     costs = costs or Costs()
+    said = {name: value for name, value in (("method", method), ("recall", recall)) if value is not None}
     return {
         "ts": at,
         "session_id": session,
@@ -116,6 +119,7 @@ def metric_line(
         "estimated": estimated,
         "agent_id": agent_id,
         "memory_namespace": memory_namespace,
+        **said,
     }
 
 
@@ -135,7 +139,7 @@ class Append:
 
 def append(tail: bytes, size: int, lines: Sequence[str]) -> Append:
     """How lines of ours go behind what a file of `size` bytes ends with: those that are there are left out, what is
-    torn of ours is cut, and a stranger's half line is ended. `tail` must hold all that a crash can have left of them."""
+    torn of ours is cut, and a stranger's half line is ended. `tail` holds all that a crash can have left of them."""
     keep, closing = size, b""
     last = tail[tail.rfind(b"\n") + 1 :]
     if last:

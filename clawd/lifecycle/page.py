@@ -23,7 +23,7 @@ from clawd.text import made_visible
 _HEADS = {
     "seq": "No.", "ts": "Time", "step_index": "Step", "event": "What", "prompt_tokens": "In",
     "completion_tokens": "Out", "cached_tokens": "Cached", "window_tokens": "Window", "total_tokens": "Tokens in all",
-    "latency_ms": "Took (ms)",
+    "latency_ms": "Took (ms)", "method": "How",
     "input_cost_usd": "Cost in", "output_cost_usd": "Cost out", "total_cost_usd": "Cost", "agent_id": "Agent",
     "memory_namespace": "Memory", "action": "Decision", "trigger": "Why", "soft": "Soft", "hard": "Hard",
     "estimated": "Estimated", "policy": "Policy", "recall": "Recall", "confirm_required": "Asked",

@@ -47,7 +47,7 @@ _ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)]|#{1,6})\s")
 _FENCED = re.compile(r"^ {0,3}(`{3,8}|~{3,8})[^\n]*\n.*?(?:^ {0,3}\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _WRAPPED = 60  # characters: a shorter line was ended by whoever wrote it
 _FAILED = re.compile(r"\[[^\[\]]*(?:exit code [1-9]\d*|by signal \d+|was refused|out of memory)[^\[\]]*\]\s*$")
-_HARMLESS = ("[no result: the turn ended first]", "[forgotten]", "[token]")
+_HARMLESS = ("[exit code 0]", "[no result: the turn ended first]", "[forgotten]", "[token]")
 
 
 class Columns(Protocol):
@@ -91,6 +91,12 @@ class Pinned:
     def trust(self) -> float:
         """The lowest of its items."""
         return min((item.trust for item in self.items), default=1.0)
+
+    @property
+    def taint(self) -> float:
+        """How far a turn that reads it may be trusted: the agent's own words over clean input, and what its tools gave
+        inside, taint none that hears them from here, as they tainted none that heard them first."""
+        return min((item.trust for item in self.items if item.trust < TRUST[Origin.TOOL]), default=1.0)
 
     def as_json(self) -> dict[str, Any]:
         """{goal, verified[], constraints[], blockers[], decisions[], next_safe_action}: the texts alone."""

@@ -20,7 +20,7 @@ _TICKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line: `name` is written at its end, where that is wanted. `stepped`: a value holds until the next."""
+    """A line: `name` is written at its beginning, where that is wanted. `stepped`: a value holds until the next."""
 
     css: str
     points: Sequence[Point]
@@ -147,13 +147,11 @@ def _line(line: Series, at: _At, one: bool) -> list[str]:
         path = f"M{first[0]} {first[1]}{''.join(drawn)}"
     parts = [f'<path class="line {line.css}" d="{path}"/>']
     if not line.stepped and len(points) <= _DOTS:
-        parts += [f'<circle class="dot {line.css}" cx="{x}" cy="{y}" r="2.6"/>' for x, y in (at(*p) for p in points)]
+        size = 4 if len(points) == 1 else 2.6
+        parts += [f'<circle class="dot {line.css}" cx="{x}" cy="{y}" r="{size}"/>' for x, y in (at(*p) for p in points)]
     if line.name:
-        _, y = at(*points[-1])
-        parts.append(
-            f'<text class="name {line.css}" x="{WIDTH - _RIGHT}" y="{y}" dy="-0.4em" text-anchor="end">'
-            f"{escape(line.name)}</text>"
-        )
+        _, y = at(*points[0])
+        parts.append(f'<text class="name {line.css}" x="{_LEFT + 4}" y="{y}" dy="-0.4em">{escape(line.name)}</text>')
     return parts
 
 

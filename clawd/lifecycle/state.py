@@ -200,7 +200,7 @@ def read(data: bytes, name: str) -> State:
 
 
 def columns(state: State) -> dict[str, Any]:
-    """Of a lost row of `context`: what its file still knows. What was open (a question, a compaction, a wish) is not."""
+    """Of a lost row of `context`: what its file still knows. What was open (a question, a compaction) is not."""
     stopped = state.status == "stopped"
     status: Status = "running" if state.status in ("awaiting_confirm", "phase_boundary") else state.status
     manifest = state.handoff_manifest
@@ -237,7 +237,7 @@ def columns(state: State) -> dict[str, Any]:
 
 
 def pins(state: State) -> Sequence[dict[str, Any]]:
-    """Rows of `pinned`, but for their session. Nobody vouches for a file: nothing of it is trusted more than by hand."""
+    """Rows of `pinned`, but for their session. Nobody vouches for a file: none is trusted more than by hand."""
     return [
         {"class": item.cls, "text": item.text, "turn": item.turn, "at": item.at or state.updated_at,
          "origin": item.origin, "trust": min(item.trust, TRUST[Origin.HAND]), "inherited": int(item.inherited)}

@@ -76,13 +76,15 @@ class Partition:
     kind: str
     quote: str
     hand: bool
+    namespace: str
 
 
 def partition(record: MemoryRecord, floor: float = FLOOR) -> Partition:
     quote = normal(record.said.quote) if record.said else ""
     return Partition(
-        level(record.trust, floor), level(record.taint, floor), record.private, record.kind, quote, _by_hand(record)
-    )
+        level(record.trust, floor), level(record.taint, floor), record.private, record.kind, quote, _by_hand(record),
+        record.namespace,
+    )  # fmt: skip
 
 
 def level(trust: float, floor: float = FLOOR) -> int:
@@ -181,7 +183,7 @@ def _may_supersede(old: MemoryRecord, new: MemoryRecord) -> bool:
     """What is shown of a citation may be the owner's, but what the agent wrote beside it is not: its own trust counts
     against what is seen of the other."""
     return (
-        (new.kind, new.private) == (old.kind, old.private)
+        (new.kind, new.private, new.namespace) == (old.kind, old.private, old.namespace)
         and new.kind in FOLDERS
         and not _by_hand(old)
         and new.created >= old.created
@@ -250,7 +252,7 @@ def _summary(month: str, of: Sequence[MemoryRecord], now: datetime) -> Step:
         f"{PREFIXES['episode']}_{code}", "episode", "\n".join([f"# {month}", "", *lines]), now, now,
         max(each.event_time for each in of), SOURCE, min((each.origin for each in of), key=lambda each: TRUST[each]),
         min(each.trust for each in of), taint=min(each.taint for each in of), derived_from=tuple(lineage),
-        tags=("summary",), private=of[0].private,
+        tags=("summary",), private=of[0].private, namespace=of[0].namespace,
     )  # fmt: skip
     return Step("summarise", _ids(of), summary.id, f"episodes of {month}, long past", tuple(of), summary)
 

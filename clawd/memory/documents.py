@@ -22,14 +22,14 @@ def of_record(record: MemoryRecord, title: str, floor: float) -> Iterator[Docume
     at, shown, piece = record.event_time.timestamp(), not record.private, 0
     quote, trust, taint = admission.shown(record, floor)
     if quote is not record.text:
-        yield Document(record.id, admission.QUOTED, quote, at, trust, taint, "active", shown)
+        yield Document(record.id, admission.QUOTED, quote, at, trust, taint, "active", shown, space=record.namespace)
         piece = 1
     title = " ".join(dict.fromkeys(filter(None, (title, record.key, *record.tags))))
     beside = record.kind == "episode" and record.status == "active" and record.trust >= floor
     thread = record.source.rpartition("#")[0] if beside else ""
     for piece, part in enumerate(pieces(record.text), piece):  # noqa: B020
         yield Document(record.id, record.kind, part, at, record.trust, record.taint, record.status, shown, thread,
-                       piece, title)  # fmt: skip
+                       piece, title, record.namespace)  # fmt: skip
 
 
 def of_entries(id: str, entries: Iterable[Entry]) -> Iterator[Document]:
@@ -38,7 +38,7 @@ def of_entries(id: str, entries: Iterable[Entry]) -> Iterator[Document]:
     for each in entries:
         for part in pieces(each.text):
             yield Document(id, "day", part, each.at.timestamp(), each.trust, each.taint, "active", not each.private,
-                           "days", piece, each.key)  # fmt: skip
+                           "days", piece, each.key, each.namespace)  # fmt: skip
             piece += 1
 
 

@@ -18,6 +18,7 @@ from clawd.memory.provenance import Stamp
 from clawd.memory.record import ID, QUARANTINE, MemoryRecord, Said, Status
 from clawd.memory.standing import Marked
 from clawd.memory.tree import RawMemory
+from clawd.scopes import is_shared
 from clawd.trust import TRUST, Origin
 
 EXTERNAL = ":external"  # ends the id of what other programs wrote into a day's log
@@ -75,7 +76,7 @@ def of_page(raw: RawMemory, id: str, known: Worth, stamps: Sequence[Stamp]) -> M
         stamp.source if stamp else "a file made by hand", stamp.origin if stamp else Origin.HAND, known.trust, status,
         known.taint, raw.fields.get("derived_from", ()), raw.fields.get("supersedes"), raw.fields.get("tags", ()),
         Said(**said) if cited and said else None, _private(stamps), raw.fields.get("key", ""), raw.path, raw.head,
-        raw.whole,
+        raw.whole, _namespace(stamps, raw),
     )  # fmt: skip
 
 
@@ -95,12 +96,18 @@ def of_fact(raw: RawMemory, known: Worth, stamps: Sequence[Stamp]) -> MemoryReco
     return MemoryRecord(
         raw.id, "fact", raw.text, raw.at, raw.at, raw.at, stamp.source if stamp else raw.path,
         stamp.origin if stamp else Origin.HAND, known.trust, known.status, known.taint, private=_private(stamps),
-        key=raw.fields["key"], file=raw.path,
+        key=raw.fields["key"], file=raw.path, namespace=_namespace(stamps),
     )  # fmt: skip
 
 
 def _private(stamps: Sequence[Stamp]) -> bool:
     return any(each.private for each in stamps[-1:])
+
+
+def _namespace(stamps: Sequence[Stamp], raw: RawMemory | None = None) -> str:
+    """What nobody has a stamp of can say so itself, as long as that takes it to no other group."""
+    said: str = raw.fields.get("memory_namespace", "") if raw is not None else ""
+    return stamps[-1].namespace if stamps else "" if is_shared(said) else said
 
 
 def of_typed_again(raw: RawMemory, known: Worth, stamps: Sequence[Stamp], marked: Marked) -> Worth:
@@ -121,6 +128,7 @@ class Entry:
     taint: float
     private: bool
     external: bool = False
+    namespace: str = ""
 
 
 def of_piece(piece: Piece, noon: datetime, known: Worth, stamps: Sequence[Stamp]) -> Entry | None:
@@ -132,7 +140,8 @@ def of_piece(piece: Piece, noon: datetime, known: Worth, stamps: Sequence[Stamp]
     of = [each for each in stamps if each.sha256 == text.digest(piece.text)][-1:] or stamps
     private = any(each.private for each in of)
     external = known.stamp is not None and known.stamp.origin is Origin.EXTERNAL
-    return Entry(piece.text, piece.key, piece.at or noon, known.trust, known.taint, private, external)
+    namespace = of[-1].namespace if of else ""
+    return Entry(piece.text, piece.key, piece.at or noon, known.trust, known.taint, private, external, namespace)
 
 
 def of_day(raw: RawMemory, entries: Sequence[Entry]) -> MemoryRecord:
@@ -160,7 +169,8 @@ def notes(raw: RawMemory, record: MemoryRecord, stamps: Sequence[Stamp]) -> list
         found.append("it was made by hand")
     elif raw.kind != "day" and stamps[-1].sha256 != text.digest(raw.text):
         found.append("its text was changed by hand; what is known of it stays")
-    for name, value in (("origin", record.origin.value), ("trust", record.trust), ("status", record.status)):
+    counts = (("origin", record.origin.value), ("trust", record.trust), ("status", record.status))
+    for name, value in (*counts, ("memory_namespace", record.namespace)):
         if raw.fields.get(name, value) != value:
             found.append(f"its file says {name}: {raw.fields[name]}, which counts for nothing")
     if raw.fields.get("said") and record.said is None:

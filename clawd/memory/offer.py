@@ -25,7 +25,7 @@ LARGEST = 64 << 10  # bytes of a text that an agent keeps
 _OWNERS = 10 << 20  # bytes of one that the owner does
 _TAGS, _TAG, _LINEAGE, _ID = 16, 64, 64, 300
 _KNOWN = ("event_time", "tags", "derived_from", "supersedes", "key", "said")
-_RESERVED = frozenset(("bot_name", "user_name"))
+RESERVED = frozenset(("bot_name", "user_name"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +103,23 @@ def _ids(value: Any) -> tuple[str, ...]:
 
 
 def key_of(value: Any, kind: str, voice: Voice) -> str:
+    """With the voice's namespace in front. Raises UsageError."""
     if kind != "fact":
         if value is not None:
             raise UsageError("only a fact has a key")
         return ""
     if not isinstance(value, str):
         raise UsageError("a fact needs a key, like home_town")
-    key = keyed.key_of(value)
+    space = f"{voice.namespace}/" if voice.namespace else ""
+    key = keyed.key_of(value.strip().removeprefix(space))
     if not by_owner(voice) and defanged(key) != key:
         raise UsageError("a key is a short name: nothing in it can be a link, or hidden")  # it is in every id's place
-    if normal(key) in _RESERVED and not by_owner(voice):
+    if normal(key) in RESERVED and not by_owner(voice):
         raise UsageError(
             f"{key} is set by the owner alone", hint=f"clawd memory write --kind fact --key {shlex.quote(key)} TEXT"
         )
-    return key
+    if not space or normal(key) in RESERVED:
+        return key
+    if "/" in key:  # else a/b and c would be the same as a and b/c
+        raise UsageError(f"{key[:_TAG]!a} has a /: here a key is one word, which is kept as {space}KEY")
+    return keyed.key_of(f"{space}{key}")

@@ -62,7 +62,7 @@ class Pen:
             rfc3339(self._clock.now()), self._group, record.id, op, text.digest(record.text), record.origin,
             record.trust, record.taint, record.status, record.private, record.source, turn,
             text.digest(record.said.quote) if record.said else None, text.lines(record.text)[:marks] if marks else (),
-            self._catalogue.better(record) if doubted and not silent else (),
+            self._catalogue.better(record) if doubted and not silent else (), record.namespace,
         )  # fmt: skip
 
     def keep(self, record: MemoryRecord, op: Op, turn: int | None = None, *, seen: str | None = None,

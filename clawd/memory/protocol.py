@@ -30,7 +30,8 @@ class Heard:
 class Voice:
     """For whom a memory is opened. `taint` is the turn's; `source` says where it comes from (`telegram:7#12`).
     `private`: it is a private session. `others`: others than the owner read along, so nothing private is found. `heard`
-    may be cited."""
+    may be cited. `namespace` is where it writes, "" the group itself, and `spaces` what it reads of the group's memory:
+    the owner, of whom nobody is set apart, reads all of it."""
 
     origin: Origin = Origin.OWNER
     authority: Role = Role.OWNER
@@ -40,6 +41,11 @@ class Voice:
     private: bool = False
     others: bool = False
     heard: Sequence[Heard] = ()
+    namespace: str = ""
+    spaces: frozenset[str] = frozenset({""})
+
+    def sees(self, namespace: str) -> bool:
+        return self.origin is Origin.OWNER or namespace in self.spaces
 
 
 @dataclass(frozen=True, slots=True)

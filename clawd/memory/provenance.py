@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal, get_args
 from clawd.errors import StorageError, UnsafePath
 from clawd.files import append_whole, open_beneath
 from clawd.memory.record import Status
+from clawd.scopes import is_namespace
 from clawd.trust import Origin
 
 Op = Literal["write", "update", "approve", "reject", "quarantine", "trust", "supersede", "delete", "carry"]
@@ -45,6 +46,7 @@ class Stamp:
     quote: str | None = None
     lines: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
+    namespace: str = ""
 
 
 class TrustLedger:
@@ -116,9 +118,10 @@ def stamp_of(line: bytes) -> Stamp | None:
         marks = {name: tuple(fields.get(name, ())) for name in ("lines", "spared")}
         stamp = Stamp(**{**known, "origin": Origin(fields["origin"]), **marks})
         said = "".join((stamp.ts, stamp.group, stamp.id, stamp.sha256, stamp.quote or "", *stamp.lines, *stamp.spared))
+        named = stamp.namespace == "" or is_namespace(stamp.namespace)
         said.encode(), stamp.source.encode("utf-8", "surrogatepass")
         aware = datetime.fromisoformat(stamp.ts).tzinfo is not None and isinstance(stamp.private, bool)
         sound = stamp.op in _OPS and stamp.status in _STATUSES and 0 <= stamp.trust <= 1 and 0 <= stamp.taint <= 1
-        return stamp if aware and sound else None
+        return stamp if aware and sound and named else None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None

@@ -5,7 +5,7 @@ before anything is said. Calls block; any thread may make them, one at a time wo
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from clawd.clock import Clock
 from clawd.errors import NotFound, Refused, StorageError
-from clawd.memory import admission, forgetting, judgement
+from clawd.memory import across, admission, forgetting, judgement
 from clawd.memory.catalogue import Catalogue
 from clawd.memory.judgement import Entry
 from clawd.memory.protocol import MemoryHit, Voice
@@ -21,7 +21,8 @@ from clawd.memory.provenance import TrustLedger
 from clawd.memory.record import MemoryRecord
 from clawd.memory.rows import Held
 from clawd.memory.standing import Standing
-from clawd.search import embedders
+from clawd.scopes import narrowed
+from clawd.search import embedders, tables
 from clawd.search.document import Found, Where
 from clawd.search.embedders import Embedder
 from clawd.search.index import Index
@@ -92,6 +93,8 @@ class ReadMemory:
 
     def get(self, id: str, voice: Voice = OWNER) -> MemoryRecord:
         """Raises NotFound, also for what this voice may not see; Refused for what only the owner may."""
+        if (theirs := across.parted(id)) is not None:
+            raise Refused(f"{id} is the group {theirs[0]}'s: it is read as it is, and changed there alone")
         with self._lock:
             self._catalogue.freshen()
             record = self._seen(self._catalogue.one(id), voice) or self._summarised(id, voice)
@@ -131,15 +134,17 @@ class ReadMemory:
 
     def find(self, query: str, voice: Voice, *, k: int = 10, kinds: frozenset[str] = frozenset(),
              since: float | None = None, until: float | None = None, untrusted: bool = False,
-             lowering: bool = True) -> tuple[list[MemoryHit], list[str]]:  # fmt: skip
-        """The hits and the lanes. Without `lowering` nothing is found that would lower the voice's taint."""
-        where = Where(
-            kinds, frozenset({"active", "proposed"} if untrusted else {"active"}), 0.0 if untrusted else self.floor,
-            0.0 if lowering else voice.taint, not voice.others, since, until,
-        )  # fmt: skip
+             lowering: bool = True, spaces: Collection[str] | None = None
+             ) -> tuple[list[MemoryHit], list[str]]:  # fmt: skip
+        """The hits and the lanes. Without `lowering` nothing is found that would lower the voice's taint. `spaces`: the
+        namespaces that are searched, of those that the voice reads."""
         now = self._clock.now().timestamp()
         with self._lock:
             self._catalogue.freshen()
+            where = Where(
+                kinds, frozenset({"active", "proposed"} if untrusted else {"active"}), 0.0 if untrusted else self.floor,
+                0.0 if lowering else voice.taint, not voice.others, since, until, self._read_by(voice, spaces),
+            )  # fmt: skip
             for _ in range(_TRIES):
                 index = self._catalogue.index
                 found = self._search(index, query, 2 * k, where, now)
@@ -160,6 +165,10 @@ class ReadMemory:
                     score = known.score if known else hit.score
                     hits[document.text] = MemoryHit(record, document.text, score, document.trust, hit.parts)
         return list(hits.values())[:k], found.lanes
+
+    def _read_by(self, voice: Voice, asked: Collection[str] | None) -> frozenset[str]:
+        of = self._catalogue.index.read(tables.spaces) if voice.origin is Origin.OWNER else voice.spaces
+        return of if asked is None else narrowed(of, asked)
 
     def _search(self, index: Index, query: str, k: int, where: Where, now: float) -> Found:
         if self._outer is not None:
@@ -192,7 +201,7 @@ class ReadMemory:
         """What this voice sees of it."""
         if held is None or held.gone:
             return None
-        record = held.shared() if voice.others else held.record
+        record = held.seen(voice)
         alone = record is not None and admission.shown(record, self.floor)[0] is not record.text
         if record is None or not alone or voice.origin is Origin.OWNER:
             return record

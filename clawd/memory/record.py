@@ -20,6 +20,7 @@ from clawd import frontmatter
 from clawd.clock import moment_of
 from clawd.errors import Refused
 from clawd.frontmatter import Unreadable
+from clawd.scopes import is_namespace
 from clawd.trust import Origin
 
 Kind = Literal["profile", "episode", "entity", "procedure", "reflection", "fact", "day"]
@@ -47,9 +48,10 @@ class Said:
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
     """One memory with what is known of it. `trust` is that of `text`; the quote of `said` has its own, the owner's.
-    `taint` is what reading it lowers a turn to. `private`: it comes from a private session. `key` is a fact's. `file`
-    is relative to the group's `memory/`. Times are aware. `head` is the file's frontmatter where it is not ours alone,
-    and `whole` says that all of the file was read: whoever writes it again passes both on."""
+    `taint` is what reading it lowers a turn to. `private`: it comes from a private session. `key` is a fact's, with the
+    `namespace` in front; that is "" where the whole group has it. `file` is relative to the group's `memory/`. Times
+    are aware. `head` is the file's frontmatter where it is not ours alone, and `whole` says that all of the file was
+    read: whoever writes it again passes both on."""
 
     id: str
     kind: Kind
@@ -71,6 +73,7 @@ class MemoryRecord:
     file: str = ""
     head: str = ""
     whole: bool = True
+    namespace: str = ""
 
 
 # ── the file ──
@@ -120,6 +123,7 @@ def written(record: MemoryRecord) -> bytes:
         "supersedes": record.supersedes,
         "tags": list(record.tags),
         **({"key": record.key} if record.key else {}),
+        **({"memory_namespace": record.namespace} if record.namespace else {}),
         **({"said": said} if said else {}),
     }
     lines = {name: f"{name}: {_json(value)}" for name, value in fields.items()}
@@ -285,10 +289,15 @@ def _said(value: Any) -> dict[str, Any] | None:
     return {"quote": value["quote"], "inbound": int(inbound) if re.fullmatch("[0-9]{1,18}", inbound) else None}
 
 
+def _space(value: Any) -> str | None:
+    return value if is_namespace(value) else None
+
+
 _HOW: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("id", "kind", "source", "origin", "status", "supersedes", "key"), _word),
     **dict.fromkeys(("created", "updated", "event_time"), _time),
     **dict.fromkeys(("derived_from", "tags"), _several),
     **dict.fromkeys(("schema", "trust"), _number),
     "said": _said,
+    "memory_namespace": _space,
 }

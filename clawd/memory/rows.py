@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from clawd.memory import documents, judgement, keyed, standing
 from clawd.memory.judgement import Entry
+from clawd.memory.protocol import Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.standing import LOG, News, Standing
 from clawd.memory.tree import RawMemory
@@ -61,12 +62,16 @@ class Held:
     entries: Sequence[Entry] = ()
     gone: bool = False
 
-    def shared(self) -> MemoryRecord | None:
-        """What others than the owner may see of it."""
+    def seen(self, voice: Voice) -> MemoryRecord | None:
+        """What of it is in a namespace that a voice reads, and not private where others than the owner read along."""
         if self.raw.kind != "day":
-            return None if self.record.private else self.record
-        open = [each for each in self.entries if not each.private]
-        return judgement.of_day(self.raw, open) if open or not self.entries else None
+            hidden = self.record.private and voice.others
+            return self.record if voice.sees(self.record.namespace) and not hidden else None
+        open = [each for each in self.entries
+                if voice.sees(each.namespace) and not (each.private and voice.others)]  # fmt: skip
+        if len(open) == len(self.entries):
+            return self.record
+        return judgement.of_day(self.raw, open) if open else None
 
     def documents(self, floor: float) -> list[Document]:
         if self.gone:

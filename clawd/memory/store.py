@@ -21,7 +21,7 @@ from clawd.errors import NotFound, Refused, StorageError, UsageError
 from clawd.memory import admission, keyed, text
 from clawd.memory.bringing import Bringing
 from clawd.memory.forgetting import Plan, planned
-from clawd.memory.offer import Offer, offered
+from clawd.memory.offer import RESERVED, Offer, offered
 from clawd.memory.pen import Changed, Pen
 from clawd.memory.protocol import Heard, Voice
 from clawd.memory.provenance import Op, Stamp
@@ -29,6 +29,8 @@ from clawd.memory.reading import OWNER, ReadMemory
 from clawd.memory.record import PREFIXES, QUARANTINE, MemoryRecord, Status
 from clawd.memory.rows import Held
 from clawd.memory.standing import Marked, Standing
+from clawd.memory.text import normal
+from clawd.trust import Origin
 
 __all__ = ["OWNER", "GroupMemory", "Written"]
 _TRIES = 5
@@ -59,6 +61,9 @@ class GroupMemory(ReadMemory):
         """Keep something. The same `key` (what makes this write the same one, like a turn and its arguments) is the
         same memory, however often; with `wait` not before the owner says yes. Raises UsageError, NotFound, Refused."""
         offer = offered(content, kind, metadata, voice)
+        if not voice.sees(voice.namespace):  # a shared one that its group does not list
+            raise Refused(f"the group {self.group} does not list {voice.namespace}, so nothing is kept there",
+                          hint=f'write shared = ["{voice.namespace}"] in its group.toml')  # fmt: skip
         with self._lock:
             self._catalogue.freshen()
             return self._put_fact(offer, voice, key, wait) if kind == "fact" else self._put(offer, voice, key, wait)
@@ -71,6 +76,8 @@ class GroupMemory(ReadMemory):
         replaced = self.get(offer.supersedes, voice) if offer.supersedes else None
         if replaced is not None and replaced.status != "active" and not admission.by_owner(voice):
             raise Refused(f"{replaced.id} is {replaced.status}: the owner decides about it")
+        if replaced is not None:  # who saw the one sees the other
+            voice = replace(voice, namespace=replaced.namespace)
         verdict = self._verdict(offer, voice, lineage, replaced, wait)
         of = lineage if replaced is None else [*lineage, replaced]
         record = self._record(id, offer, voice, of, verdict)
@@ -84,6 +91,10 @@ class GroupMemory(ReadMemory):
             return self._again(before.record)
         held = self._catalogue.one(fact)
         old = held.record if held is not None and not held.gone else None
+        if old is not None and old.namespace != voice.namespace:
+            if voice.origin is not Origin.OWNER:
+                raise Refused(f"{offer.key} is kept in another namespace: choose another key")
+            voice = replace(voice, namespace=old.namespace)
         stamps = self._stamps(fact)
         same = bool(stamps) and stamps[-1].sha256 == text.digest(offer.text)
         if key and same and old is not None and old.text == offer.text and stamps[-1].turn == voice.turn is not None:
@@ -132,7 +143,7 @@ class GroupMemory(ReadMemory):
         return MemoryRecord(
             id, offer.kind, offer.text, now, now, happened or now, voice.source, voice.origin, verdict.trust,  # type: ignore[arg-type]
             verdict.status, verdict.taint, offer.derived_from, offer.supersedes, offer.tags, offer.said,
-            private, offer.key,
+            private, offer.key, namespace="" if _is_of_all(offer) else voice.namespace,
         )  # fmt: skip
 
     def _again(self, record: MemoryRecord, verdict: admission.Admission | None = None) -> Written:
@@ -167,6 +178,7 @@ class GroupMemory(ReadMemory):
             record = self.get(id, voice)
             if record.kind == "day" or id in _FREE or not record.whole:
                 raise UsageError(f"{record.file} is changed with an editor")
+            voice = replace(voice, namespace=record.namespace)
             more: dict[str, Any] = {"said": said} if said else {}
             if id == f"fact:{record.key}":
                 return self.put(content, "fact", {"key": record.key, **more}, voice, key=key)
@@ -294,6 +306,8 @@ class GroupMemory(ReadMemory):
     def _oblivion(self, record: MemoryRecord, voice: Voice) -> Plan:
         alike = self._catalogue.alike(text.digest(record.text)) if text.lines(record.text) else []
         same = [each.record for each in alike if not admission.may_change(voice, each.record)]
+        if not admission.wholly_owners(voice):
+            same = [each for each in same if voice.sees(each.namespace)]
         if record.status != "active":  # somebody may have copied it from what is believed, which stays
             same = [each for each in same if admission.seen_trust(each) <= admission.seen_trust(record)]
         plan = planned([record, *(each for each in same if each.id != record.id)], self._catalogue, voice)
@@ -318,6 +332,8 @@ class GroupMemory(ReadMemory):
             if sha256 is not None and digest != sha256:
                 raise Refused(f"{id} has another text by now", hint=f"clawd memory read {id}, then approve it again")
             approved = replace(record, status="active", trust=1.0, taint=1.0)
+            if not self._stamps(id):  # it is the owner who says where it is, too
+                approved = replace(approved, namespace=held.raw.fields.get("memory_namespace", ""))
             if record.kind == "profile":
                 self._pen.promote(approved, lambda: self._pen.profile(approved.text))
             elif record.id.startswith("fp_"):
@@ -337,6 +353,8 @@ class GroupMemory(ReadMemory):
         now = self._clock.now().astimezone()
         fact = replace(proposal, id=f"fact:{proposal.key}", updated=now, file=keyed.FACTS, supersedes=None)
         old = self._catalogue.one(fact.id)
+        if old is not None and not old.gone:
+            fact = replace(fact, namespace=old.record.namespace)
         done = old is not None and not old.gone and old.record.text == fact.text and old.record.trust == 1.0
 
         def move() -> None:
@@ -406,6 +424,11 @@ class GroupMemory(ReadMemory):
 
 _FREE = ("file:MEMORY.md", "file:INDEX.md")
 _FORGOTTEN = "this was forgotten: only the owner can keep it again"
+
+
+def _is_of_all(offer: Offer) -> bool:
+    """Whether it is a fact whose key is no namespace's, whoever wrote it."""
+    return offer.kind == "fact" and normal(offer.key) in RESERVED
 
 
 def _cited(offer: Offer, voice: Voice) -> list[Heard]:

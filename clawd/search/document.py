@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class Document:
     """One text to be found. `id` names what it is part of (`piece` counts the parts of one that is long, or of a day).
     `thread` joins documents that lie beside each other in time; "" joins nothing. `at` is when it happened, in seconds
-    since the epoch. `shown` says whether it may be shown beside others than the owner."""
+    since the epoch. `shown` says whether it may be shown beside others than the owner, `space` is its namespace."""
 
     id: str
     kind: str
@@ -22,12 +22,14 @@ class Document:
     thread: str = ""
     piece: int = 0
     title: str = ""  # a name, a key, tags: searched with the text
+    space: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
     """What may be a candidate at all, for every method alike. Empty `kinds` is every kind; times in seconds since the
-    epoch. `floor` bounds trust, `taint` what it would lower a turn to. `hidden`: also what others may not see."""
+    epoch. `floor` bounds trust, `taint` what it would lower a turn to. `hidden`: also what others may not see.
+    `spaces`: the namespaces that it may be in; none of them finds nothing."""
 
     kinds: frozenset[str] = frozenset()
     statuses: frozenset[str] = frozenset({"active"})
@@ -36,6 +38,7 @@ class Where:
     hidden: bool = True
     since: float | None = None
     until: float | None = None
+    spaces: frozenset[str] = frozenset({""})
 
 
 @dataclass(frozen=True, slots=True)

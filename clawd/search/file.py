@@ -38,10 +38,11 @@ CREATE TABLE documents (
     id TEXT NOT NULL, piece INTEGER NOT NULL, kind TEXT NOT NULL, at REAL NOT NULL, trust REAL NOT NULL,
     taint REAL NOT NULL, status TEXT NOT NULL, shown INTEGER NOT NULL, thread TEXT NOT NULL,
     vouched INTEGER NOT NULL AS (trust >= {VOUCHED}) STORED,
-    title TEXT NOT NULL, text TEXT NOT NULL,
+    title TEXT NOT NULL, space TEXT NOT NULL, text TEXT NOT NULL,
     UNIQUE (id, piece)
 );
-CREATE INDEX beside ON documents (thread, shown, vouched, at, id, piece) WHERE thread <> '';
+CREATE INDEX beside ON documents (thread, space, shown, vouched, at, id, piece) WHERE thread <> '';
+CREATE INDEX spaces ON documents (space) WHERE space <> '';
 CREATE TABLE points (
     row INTEGER PRIMARY KEY, before INTEGER NOT NULL, after INTEGER NOT NULL, vouched INTEGER NOT NULL,
     changed INTEGER NOT NULL, vector BLOB

@@ -16,15 +16,15 @@ EVERY = "xzeveryx"  # a word in each document: it matches all and weighs nothing
 
 _PURGE = 1000  # transactions
 _ROWS = "(SELECT value FROM json_each(?))"
-_FIELDS = "row, id, kind, text, at, trust, taint, status, shown, thread, piece, title"
-_DOCUMENT = f"INSERT INTO documents ({_FIELDS}) VALUES ({', '.join('?' * 12)})"
+_FIELDS = "row, id, kind, text, at, trust, taint, status, shown, thread, piece, title, space"
+_DOCUMENT = f"INSERT INTO documents ({_FIELDS}) VALUES ({', '.join('?' * 13)})"
 _POINT = "INSERT INTO points (row, before, after, vouched, changed, vector) VALUES (?, ?, ?, ?, ?, ?)"
 _WORDS = "INSERT OR REPLACE INTO words{side} (rowid, own, near) VALUES (?, ?, ?)"
 _TEXT = "SELECT title, text, at FROM documents WHERE row = ?"
 _OWN = """SELECT points.vouched, before, after, title, text, at FROM documents JOIN points USING (row)
 WHERE row = ?"""
 _BESIDE = tuple(
-    f"""SELECT row FROM documents WHERE thread <> '' AND thread = ? AND shown = ? AND vouched = ?
+    f"""SELECT row FROM documents WHERE thread <> '' AND thread = ? AND space = ? AND shown = ? AND vouched = ?
     AND (at, id, piece) {than} (?, ?, ?) ORDER BY at {way}, id {way}, piece {way} LIMIT 1"""
     for than, way in (("<", "DESC"), (">", "ASC"))
 )
@@ -36,6 +36,7 @@ def condition(where: Where) -> tuple[str, list[Any]]:
         ("trust >= ?", [where.floor]),
         ("taint >= ?", [where.taint]),
         (f"status IN ({', '.join('?' * len(where.statuses))})", sorted(where.statuses)),
+        (f"space IN ({', '.join('?' * len(where.spaces))})", sorted(where.spaces)),
     ]
     if where.kinds:
         parts.append((f"kind IN ({', '.join('?' * len(where.kinds))})", sorted(where.kinds)))
@@ -55,8 +56,8 @@ def load(db: sqlite3.Connection, rows: Sequence[int], where: Where) -> dict[int,
         f"SELECT {_FIELDS} FROM documents WHERE row IN {_ROWS} AND {allowed}", (json.dumps(rows), *values)
     )
     return {
-        row: Document(id, kind, text, at, trust, taint, status, bool(shown), thread, piece, title)
-        for row, id, kind, text, at, trust, taint, status, shown, thread, piece, title in found
+        row: Document(id, kind, text, at, trust, taint, status, bool(shown), thread, piece, title, space)
+        for row, id, kind, text, at, trust, taint, status, shown, thread, piece, title, space in found
     }
 
 
@@ -69,9 +70,14 @@ def size(db: sqlite3.Connection) -> int:
     return int(one(db, "SELECT count(*) FROM documents"))
 
 
-def _place(document: Document) -> tuple[str, bool, bool]:
+def spaces(db: sqlite3.Connection) -> frozenset[str]:
+    """The namespaces that documents are in."""
+    return frozenset({"", *(name for (name,) in db.execute("SELECT DISTINCT space FROM documents WHERE space <> ''"))})
+
+
+def _place(document: Document) -> tuple[str, str, bool, bool]:
     """Who are neighbours: those of one thread, of whom none lends the others words that they may not show."""
-    return document.thread, document.shown, document.trust >= ranking.VOUCHED
+    return document.thread, document.space, document.shown, document.trust >= ranking.VOUCHED
 
 
 def _own(title: str, text: str, at: float) -> str:
@@ -82,7 +88,7 @@ def _own(title: str, text: str, at: float) -> str:
 def _values(row: int | None, each: Document) -> tuple[Any, ...]:
     """In the order of _FIELDS."""
     return (row, each.id, each.kind, each.text, each.at, each.trust, each.taint, each.status, each.shown, each.thread,
-            each.piece, each.title)  # fmt: skip
+            each.piece, each.title, each.space)  # fmt: skip
 
 
 def sound(documents: Iterable[Document]) -> list[Document]:
@@ -118,9 +124,9 @@ def replace(db: sqlite3.Connection, documents: Iterable[Document]) -> None:
         own = {row: _own(each.title, each.text, each.at) for row, each in zip(rows, members, strict=True)}
         near = (" ".join(own[each] for each in pair if each) for pair in zip(befores, afters, strict=True))
         db.executemany(_DOCUMENT, map(_values, rows, members))
-        db.executemany(_POINT, zip(rows, befores, afters, repeat(place[2]), repeat(now),
+        db.executemany(_POINT, zip(rows, befores, afters, repeat(place[3]), repeat(now),
                                    (vectors.get(_meaning(each)) for each in members)))  # fmt: skip
-        db.executemany(_WORDS.format(side=int(place[2])),
+        db.executemany(_WORDS.format(side=int(place[3])),
                        ((row, f"{own[row]} {EVERY}", lent) for row, lent in zip(rows, near, strict=True)))  # fmt: skip
 
 

@@ -99,8 +99,8 @@ class _Studied:
 
 class Compactor:
     """`alone` holds a session against whoever records its turns; `thresholds` gives those of a group's session.
-    `reconsider` has a session decided about anew, in a transaction, and `soon` has what is open of it done: whoever
-    builds this sets both."""
+    `reconsider` has a session decided about anew, in a transaction, and `soon` has what is open of it done,
+    `measure` has its figures noted: whoever builds this sets them."""
 
     def __init__(
         self,
@@ -116,6 +116,8 @@ class Compactor:
         self._composer, self._alone, self._thresholds = composer, alone, thresholds
         self.reconsider: Callable[[Transaction, str], None] = lambda tx, session: None
         self.soon: Callable[[str], None] = lambda session: None
+        self.measure: Callable[..., None] = lambda tx, session, event, now, **more: None
+        self._anew: set[str] = set()  # sessions that were decided about, since that was last looked at
         self._sessions: dict[int, str] = {}  # of compactions that a job is asked for
         jobs.register("compact", Kind(summary.Summary, self._answered, self._unanswered, self._over))
 
@@ -169,13 +171,25 @@ class Compactor:
         if lost:
             contexts.update(tx, session, now, verify_failed=1, last_recall=row["recall"])
         if lost or (summariser and context["failures"] + 1 >= MOST_FAILURES):
-            self.reconsider(tx, session)
+            self._reconsider(tx, session)
+
+    def _reconsider(self, tx: Transaction, session: str) -> None:
+        self.reconsider(tx, session)
+        self._anew.add(session)
 
     # ── what is done ──
 
     async def act(self, session: str) -> None:
         """Go on with the session's open compaction, as far as it goes now. Safe to repeat. Raises StorageError,
         UnsafePath, OSError."""
+        try:
+            await self._go_on(session)
+        finally:
+            if session in self._anew:  # it may be handed over now
+                self._anew.discard(session)
+                self.soon(session)
+
+    async def _go_on(self, session: str) -> None:
         while (found := await self._ledger.do(lambda tx: self._look(tx, session))) is not None:
             state = found.row["state"]
             if state == "ready":
@@ -276,7 +290,7 @@ class Compactor:
         if found.asked is None:  # else an earlier life asked, with what it had found
             await self._set(found, "begun", **_of(studied), method="summary")
         self._sessions[found.id] = found.row["session"]
-        trust = min(found.taint, found.pinned.trust)
+        trust = min(found.taint, found.pinned.taint)
         try:
             job = await self._jobs.ask("compact", found.seen.group, found.key, prompt, found.authority, trust)
         except ClawdError as error:
@@ -307,14 +321,14 @@ class Compactor:
             await self._ledger.do(lambda tx: self._fail(tx, row, wrong, lost=True))
             return
         text = summary.block_text(pinned, said, _expand(found))
-        await self._set(found, "ready", text=text, recall=score, trust=min(found.taint, pinned.trust))
+        await self._set(found, "ready", text=text, recall=score, trust=min(found.taint, pinned.taint))
         faults.passing("compaction-ready")
 
     async def _ready(self, found: _Open, studied: _Studied, method: str, text: str, score: float | None) -> None:
         values = _of(studied)
         if method == "mask":
             values |= {"upto": None, "kept": None}
-        trust = 1.0 if method == "mask" else min(found.taint, found.pinned.trust)
+        trust = 1.0 if method == "mask" else min(found.taint, found.pinned.taint)
         await self._set(found, "ready", **values, method=method, text=text, recall=score, trust=trust)
         faults.passing("compaction-ready")
 
@@ -360,16 +374,9 @@ class Compactor:
             values |= {"last_recall": row["recall"], "failures": 0}
             groups.distrust(tx, session, row["trust"])
         contexts.update(tx, session, now, **values)
-        line = {"ts": now, "session_id": session, "step_index": context["step_index"], "event": "compact"}
-        said = {
-            "window_tokens": after,
-            "before_tokens": row["before"],
-            "method": row["method"],
-            "recall": row["recall"],
-        }
-        contexts.note(tx, session, "metrics", {**line, **said, "compaction": row["id"]})
+        self.measure(tx, session, "compact", now, method=row["method"], recall=row["recall"])
         if fruitless > 1:
-            self.reconsider(tx, session)
+            self._reconsider(tx, session)
 
 
 _PINNED = ("text", "origin", "trust", "turn", "at", "inherited")

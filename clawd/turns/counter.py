@@ -27,7 +27,7 @@ from clawd.ledger import runs as run_rows
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.lifecycle.pinned import kept_notes
-from clawd.model import GIVEN_UP, Authority, Control, Effect, Final, Lease, Offer
+from clawd.model import GIVEN_UP, OVERFLOW, Authority, Control, Effect, Final, Lease, Offer
 from clawd.signals import News, Signals
 from clawd.tasks import Whole
 from clawd.trust import lowest
@@ -68,6 +68,11 @@ class Counter:
         self._limits, self._parallel = limits, parallel
         self._jobs, self._followups = jobs, followups
         self._whole = Whole()
+        self.overflowed: Callable[[Transaction, str], object] | None = None
+        """Hands over a session that is longer than the model can read, in the transaction that queues its turn again;
+        without it such a turn fails."""
+        self.handed: Callable[[str], None] = lambda session: None
+        """Hears of that."""
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
@@ -368,7 +373,7 @@ class Counter:
             final = replace(final, files=[])
         files, error = await self._keep_files(run, final) if live is not None else ([], None)
         ours = live.why if live is not None and live.stopping is not None else None  # we asked it to stop, for a limit
-        last = ours is not None or (final.error is not None and final.stop_reason == GIVEN_UP)
+        last = ours is not None or (final.error is not None and final.stop_reason in (GIVEN_UP, OVERFLOW))
         spent, now = live.spent if live is not None and ours is None else None, self._now()
         books, usage = self._dispatcher.spending.books, final.usage
         report = books.report(run.group, final.model, usage) if usage is not None else None
@@ -392,6 +397,8 @@ class Counter:
                     why = self._jobs.take(tx, lease.turn, final.text)
                 if why is not None and spent is not None and row["engine"] in THINKING:
                     return row, ends.hold_live(tx, lease.turn, str(spent), now, limits=limits)
+                if why is not None and ours is None and final.stop_reason == OVERFLOW and self._may_overflow(row):
+                    return row, self._overflow(tx, row, why, now)
                 if why is not None:
                     return row, ends.fault(tx, lease.turn, why, now, limits=limits, final=last)
             return row, ends.answer(tx, lease, final, files, now, limits=limits, whole=whole)
@@ -403,10 +410,24 @@ class Counter:
             faults.passing("answered")
         self._forget(run, lease.turn)
         self._dispatcher.ended(ended, Address.of(row), run.group)
+        if ended.state == "queued" and final.stop_reason == OVERFLOW:
+            self.handed(row["session"])
         if spent is not None and ended.state == "held":
             self._dispatcher.spending.hold(run.group, spent)
         elif spent is not None and not is_job(ended.session):  # it went on without
             await self._say(row, f"A model was not asked: {spent}")
+
+    def _may_overflow(self, row: Row) -> bool:
+        """Once a turn: where it is too long in a fresh session as well, it fails."""
+        return self.overflowed is not None and row["faults"] == 0 and not is_job(row["session"])
+
+    def _overflow(self, tx: Transaction, row: Row, why: str, now: str) -> ends.Ended:
+        """The turn is queued again, with its steps and what it did, and goes along into a fresh session."""
+        assert self.overflowed is not None
+        ended = ends.fault(tx, row["id"], why, now, limits=self._limits(row["channel"]))
+        if ended.state == "queued":
+            self.overflowed(tx, row["session"])
+        return ended
 
     async def _keep_files(self, run: Run, final: Final) -> tuple[list[tuple[str, str]], str | None]:
         kept, room = [], MAX_FILES_BYTES

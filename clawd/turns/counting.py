@@ -18,8 +18,8 @@ Price = Callable[[str, int, int, int], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """`window` tokens would go in next; `used` went in and out. `estimated`: of one or both nobody told. `nanos` is what
-    the session cost so far, None where that is not known any more."""
+    """`window` tokens would go in next; `used` went in and out. `estimated`: of one or both nobody told. `nanos` is
+    what the session cost so far, None where that is not known any more."""
 
     window: int
     used: Used

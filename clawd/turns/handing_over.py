@@ -30,17 +30,17 @@ from clawd.ledger.deliveries import Address
 from clawd.lifecycle import estimate, manifest
 from clawd.lifecycle.deciding import Decision, Thresholds
 from clawd.lifecycle.manifest import HandoffManifest, ManifestRefused
-from clawd.lifecycle.pinned import Item
+from clawd.lifecycle.pinned import Item, Pinned
 from clawd.locks import KeyedLocks
 from clawd.model import Authority, Block, Part
 from clawd.sessions.file import SessionFile
-from clawd.trust import TRUST, Origin, Role
+from clawd.trust import Origin, Role
 
 log = logging.getLogger(__name__)
 
 MOST_GOING_ON = 10  # successors in a row that begin by themselves, without a word of a person
 MOST_NAMED = 50  # files and memories that a manifest names, the newest
-GROWN = 1.1  # what was refused, or said no to, is not tried again before the window grew by so much
+OVERFLOW = "the provider says that it is longer than the model can read"
 NO_GOAL = "Go on with this conversation. Nobody has stated a goal."
 NO_ACTION = "Wait for what is said next."
 _GO_ON = (
@@ -102,7 +102,7 @@ class HandingOver:
             return contexts.heir(tx, session) if row["successor"] is not None else None
         assert not handing.is_live(tx, session)
         by_hand = decision.trigger == "manual"
-        if not by_hand and self.is_refused(row):
+        if not by_hand and contexts.is_refused(row):
             return None
         try:
             made = self._manifest(tx, row, decision, thresholds, now, confirmed_by)
@@ -135,10 +135,6 @@ class HandingOver:
         log.info("a session was handed over", extra={"session": session, "trigger": decision.trigger})
         return successor
 
-    def is_refused(self, row: Row) -> bool:
-        """Whether a handover came to nothing, and the session is much as it was then."""
-        return row["refused"] is not None and row["window"] < GROWN * json.loads(row["refused"])["window"]
-
     def _begins(self, tx: Transaction, row: Row, successor: str, made: HandoffManifest, text: str, now: str) -> None:
         contexts.of(tx, successor, now)
         carried = ("tag", "profile", "soft", "hard", "require_confirm", "by_hand", "agent_id", "memory_namespace")
@@ -164,10 +160,12 @@ class HandingOver:
     def _say(self, tx: Transaction, row: Row, successor: str, decision: Decision, now: str) -> None:
         """One line to the chat, and the agent goes on where it knows with what."""
         session = row["session"]
-        why = _WHY.get(decision.trigger) or f"decided by {decision.trigger}"
+        overflow = decision.reason == OVERFLOW  # then a message was at work, and is answered there
+        why = "the model could not read any more of it" if overflow else _WHY.get(decision.trigger)
+        why = why or f"decided by {decision.trigger}"
         line = f"This conversation goes on in a fresh session ({successor}); what it holds on to came along. ({why})"
         last = handing.last_turn(tx, session)
-        if last is not None and not row["by_hand"] and _names_next(tx, session, last["id"]):
+        if last is not None and not row["by_hand"] and not overflow and _names_next(tx, session, last["id"]):
             count = 1 if handing.was_spoken_to(tx, session) else row["going_on"] + 1
             if count <= MOST_GOING_ON:
                 contexts.update(tx, successor, now, going_on=count)
@@ -337,8 +335,7 @@ def _session_taint(tx: Transaction, session: str) -> float:
 def _taint(tx: Transaction, row: Row, items: list[Item]) -> float:
     """How far a turn that reads the successor's beginning may be trusted: as far as one that read the session. The
     agent's own words over clean input, and what its tools gave inside, taint no turn there, nor here."""
-    below = (item.trust for item in items if item.trust < TRUST[Origin.TOOL])
-    return min(float(row["taint"]), _session_taint(tx, row["session"]), *below)
+    return min(float(row["taint"]), _session_taint(tx, row["session"]), Pinned(items).taint)
 
 
 def _names_next(tx: Transaction, session: str, turn: int) -> bool:

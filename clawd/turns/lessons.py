@@ -20,6 +20,7 @@ from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory
 from clawd.trust import Origin, lowest
 from clawd.turns.memory import voice_of
+from clawd.turns.spaces import Spaces
 
 _SHOWN, _STEPS = 1000, 20  # characters of each text, and steps, that a model is shown
 _WAITING = frozenset({"active", "proposed"})
@@ -58,19 +59,19 @@ class Seen:
     context: Mapping[str, Any]
 
 
-def seen_of(tx: Transaction, turn: int) -> list[Seen]:
+def seen_of(tx: Transaction, turn: int, spaces: Spaces) -> list[Seen]:
     """A turn that failed, in which a tool did, or that was corrected while it ran; and the one before it, where this
     one's words correct that one's answer. Raises NotFound."""
     row, wakes, steps = turns.get(tx, turn), turns.wakes(tx, turn), turns.steps(tx, turn)
     goal = _typed(wake for wake in wakes if not wake["joined"])
     later = [said for wake in wakes if wake["joined"] and reflect.corrects(said := _typed([wake]))]
-    voice, found = voice_of(tx, turn), []
+    voice, found = voice_of(tx, turn, spaces), []
     error = row["error"] if row["state"] == "failed" else None
     if error or later or reflect.failed(steps):
         context = {"goal": goal, "steps": steps, "error": error, "correction": "\n".join(later)}
         found.append(Seen(turn, voice, context))
     if reflect.corrects(goal) and (before := tending.before(tx, row)) is not None:
-        of = voice_of(tx, before["id"])
+        of = voice_of(tx, before["id"], spaces)
         of = replace(of, taint=min(of.taint, voice.taint), authority=lowest([of.authority, voice.authority]),
                      private=of.private or voice.private)  # fmt: skip
         asked = _typed(turns.wakes(tx, before["id"]))
@@ -94,7 +95,8 @@ def kept(memory: GroupMemory, seen: Seen, lesson: str) -> Reflection:
     """The lesson as a memory; one that says it already is enough."""
     digest = text.digest(lesson)
     for each in memory.every(kind="reflection", statuses=_WAITING):
-        if text.digest(each.text) == digest and each.private == seen.voice.private:
+        alike = (each.private, each.namespace) == (seen.voice.private, seen.voice.namespace)
+        if alike and text.digest(each.text) == digest:
             return Reflection(seen.turn, each.id, each.status, each.text)
     written = memory.put(lesson, "reflection", {}, seen.voice, key=f"reflect {seen.turn} {digest}")
     return Reflection(seen.turn, written.id, written.status, lesson)

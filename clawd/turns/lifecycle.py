@@ -18,7 +18,7 @@ from clawd import faults
 from clawd.approvals.approvals import Asked
 from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import Clock, rfc3339
-from clawd.errors import UnsafePath
+from clawd.errors import Refused, UnsafePath
 from clawd.ids import is_job
 from clawd.ledger import contexts, deliveries
 from clawd.ledger.db import Ledger, Row, Transaction
@@ -30,6 +30,7 @@ from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
 from clawd.turns.counting import Counted, Price, counted
+from clawd.turns.handing_over import OVERFLOW
 from clawd.turns.projecting import Projector
 from clawd.turns.ruling import DEFAULT, Rules
 
@@ -37,8 +38,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_S, LONGEST_S = 1.0, 60.0
 FULL = (
-    "What this conversation holds on to whatever its window loses has reached {size} KiB: new constraints and blockers are"
-    " not added any more. `clawd context handoff` or /new begins with less."
+    "What this conversation holds on to, whatever its window loses, has reached {size} KiB: new constraints and"
+    " blockers are not added any more. /new begins with none."
 )
 
 Outcome = Literal["none", "begun", "asked", "later"]
@@ -217,6 +218,12 @@ class Lifecycle:
         )
         return deciding.decide(facts, rules.policies)
 
+    def reconsider(self, tx: Transaction, session: str) -> None:
+        """A compaction came to nothing: where that asks for a handover, it is begun now, or after the turn at work."""
+        decision = self.decide(tx, session)
+        if decision.action == "handoff":
+            self.carry_out(tx, session, decision)
+
     def carry_out(self, tx: Transaction, session: str, decision: Decision, confirmed_by: str | None = None) -> Outcome:
         """Have a decision done: journalled, then begun, or asked about where that is wanted and `confirmed_by` nobody
         yet. While a turn of the session is at work it is kept as a wish, and done when that is settled."""
@@ -228,6 +235,11 @@ class Lifecycle:
             contexts.update(tx, session, now, wanted=decision.action, confirmed_by=confirmed_by)
             return "later"
         return self._carry_out(tx, row, decision, self.rules(row), confirmed_by=confirmed_by)
+
+    def overflowed(self, tx: Transaction, session: str) -> Outcome:
+        """The provider says that the session is longer than its model can read: it is handed over, whatever was
+        counted, and what waits in it goes along."""
+        return self.carry_out(tx, session, Decision("handoff", "hard_handoff", OVERFLOW))
 
     def _carry_out(
         self,
@@ -242,16 +254,23 @@ class Lifecycle:
         session, now = row["session"], self._now()
         if decision.trigger == "manual" and row["wanted"] is not None:
             confirmed_by = confirmed_by or row["confirmed_by"]
+        if decision.action == "handoff" and decision.trigger != "manual" and contexts.is_refused(row):
+            decision = Decision("continue", decision.trigger, "it cannot be handed over")
+            if turn is not None and row["window"] >= rules.limits.soft:
+                decision = Decision("compact", "soft_compact", "it cannot be handed over")
         asks = decision.action in rules.confirm
         if decision.action == "continue":
             self.journal(tx, session, decision)
             return "none"
         if asks and confirmed_by is None and self.confirming is not None:
             answer = self.confirming.ask(tx, row, decision, now)
-            asked = answer is not None and answer.fresh
-            self.journal(tx, session, decision, confirm=Confirm() if asked else None)
             contexts.update(tx, session, now, wanted=None)
-            return "asked" if asked else "none"
+            if answer is not None and answer.fresh:
+                self.journal(tx, session, decision, confirm=Confirm())
+                return "asked"
+            why = f"{decision.action} waits for a yes" if answer else f"{decision.action} was said no to"
+            self.journal(tx, session, Decision("continue", decision.trigger, why, decision.policy))
+            return "none"
         confirm = Confirm(True, confirmed_by) if asks and confirmed_by is not None else None
         self.journal(tx, session, decision, confirm=confirm)
         contexts.update(tx, session, now, wanted=None, confirmed_by=confirmed_by)
@@ -306,7 +325,7 @@ class Lifecycle:
             try:
                 await self.act(session)
                 return
-            except UnsafePath as error:  # somebody put it there: it waits for the next turn, or start
+            except (Refused, UnsafePath) as error:  # somebody put it there: they wait for the next turn, or start
                 log.warning("the files of session %s are not written: %s", session, error)
                 return
             except Exception:  # its files wait, and that is said

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -18,20 +19,22 @@ from clawd.clock import Clock, moment_of, rfc3339
 from clawd.config.home import Home
 from clawd.config.schema import MemoryTable
 from clawd.context.memories import Recalled, query
-from clawd.errors import Refused, StorageError
+from clawd.errors import ClawdError, NotFound, Refused, StorageError
 from clawd.ledger import chats, inbound, recalled, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.turns import Claim
-from clawd.memory import admission
+from clawd.memory import across, admission
 from clawd.memory.directory import Answer, Directory
 from clawd.memory.protocol import Heard, MemoryHit, Voice
 from clawd.memory.record import MemoryRecord
 from clawd.memory.store import GroupMemory, Written
 from clawd.model import Lease
+from clawd.scopes import Scopes
 from clawd.tasks import Whole
 from clawd.trust import Origin, Role
 from clawd.turns.following import Following
 from clawd.turns.redaction import Redacted
+from clawd.turns.spaces import MOST_BESIDE, Space, Spaces
 
 log = logging.getLogger(__name__)
 MOST_OPEN = 16
@@ -69,10 +72,12 @@ class Memories:
         forgotten: Callable[[str, list[str]], Awaitable[Redacted]] = _nowhere,
         waits: Callable[[str], None] = lambda group: None,
         following: Following | None = None,
+        spaces: Spaces | None = None,
     ) -> None:
         self._home, self._ledger, self._clock, self._settings = home, ledger, clock, settings
         self.forgotten, self.waits = forgotten, waits
         self._following = following or Following()
+        self.spaces = spaces or Spaces()
         self._recalls, self._whole = Counter[str](), Whole()
         self._open: dict[str, _Open] = {}  # the one that was used last is the last
         self._spare: list[GroupMemory] = []  # to be closed by the next thread
@@ -161,9 +166,13 @@ class Memories:
         async def recall() -> Recalled:
             self._recalls[group] += 1
             try:
-                alone = await self._ledger.do(lambda tx: chats.is_direct(tx, claim.turn))
+                alone, space = await self._ledger.do(
+                    lambda tx: (chats.is_direct(tx, claim.turn), self.spaces.of(tx, claim.turn))
+                )
                 seen = replace(claim, others=claim.others or not alone)
-                return await self.do(group, lambda memory: recalled_of(memory, seen, k))
+                own = await self.do(group, lambda memory: recalled_of(memory, seen, k, space))
+                theirs, _ = await self.beside(space.scopes, query(claim.wakes), k, claim.taint, lowering=False)
+                return replace(own, hits=across.merged(own.hits, theirs, k)) if theirs else own
             finally:
                 self._recalls[group] -= 1
 
@@ -181,9 +190,46 @@ class Memories:
 
         def read(tx: Transaction) -> Voice:
             row = turns.check_lease(tx, turn) if isinstance(turn, Lease) else turns.get(tx, turn)
-            return voice_of(tx, row["id"], origin, citing=citing)
+            return voice_of(tx, row["id"], self.spaces, origin, citing=citing)
 
         return await self._ledger.do(read)
+
+    async def scopes(self, lease: Lease) -> Scopes:
+        """What a turn may write and read. Raises LeaseLost."""
+        return await self._ledger.do(lambda tx: self.spaces.of(tx, turns.check_lease(tx, lease)).scopes)
+
+    async def beside(self, scopes: Scopes, query: str, k: int, taint: float, **filters: Any
+                     ) -> tuple[list[MemoryHit], list[str]]:  # fmt: skip
+        """What other groups have in what they share with this one, and sentences on what was not looked into. One that
+        cannot be searched keeps nobody from the rest. `filters` are those of `across.find`."""
+        if not scopes.lists:
+            return [], []
+        floor, hits, notes = self._settings(scopes.group).floor, list[MemoryHit](), list[str]()
+        groups = await to_thread.run_sync(self.spaces.beside, scopes)
+        for group, spaces in groups[:MOST_BESIDE]:
+            work = partial(across.find, query=query, spaces=spaces, k=k, floor=floor, taint=taint, **filters)
+            try:
+                hits += await self.do(group, work)
+            except (ClawdError, OSError) as error:
+                log.warning("the memory of %s cannot be searched for %s: %s", group, scopes.group, error)
+                notes.append(f"the memory of the group {group} cannot be searched")
+        if left := len(groups) - MOST_BESIDE:
+            notes += [f"{left} more groups share something, and were not searched"] if left > 0 else []
+        return hits, notes
+
+    async def theirs(self, scopes: Scopes, group: str, id: str) -> MemoryRecord:
+        """A memory of another group. Raises NotFound for whatever a search does not find."""
+        beside = dict(await to_thread.run_sync(self.spaces.beside, scopes))
+        if group not in beside:
+            raise NotFound(f"there is no memory {f'group:{group}:{id}'[:200]!a}", hint="clawd memory list")
+        floor = self._settings(scopes.group).floor
+        try:
+            return await self.do(group, lambda memory: across.get(memory, id, beside[group], floor))
+        except NotFound:
+            raise
+        except (ClawdError, OSError) as error:
+            log.warning("the memory of %s cannot be read for %s: %s", group, scopes.group, error)
+            raise StorageError(f"the memory of the group {group} cannot be read") from None
 
     async def forget(self, group: str, id: str, voice: Voice) -> tuple[list[str], Redacted]:
         """A memory and what was derived from it alone, and first whatever else has their texts: a crash between leaves
@@ -212,25 +258,29 @@ class Memories:
         return first
 
 
-def recalled_of(memory: GroupMemory, claim: Claim, k: int) -> Recalled:
-    """What a claimed turn is given of a memory by itself: the best `k` that do not lower it, and how many of the best
-    `k` of all would. Blocks."""
+def recalled_of(memory: GroupMemory, claim: Claim, k: int, space: Space) -> Recalled:
+    """What a claimed turn is given of its group's memory by itself: the best `k` that do not lower it, and how many of
+    the best `k` of all would. Blocks."""
     row, asked = claim.turn, query(claim.wakes)
     voice = Voice(Origin.AGENT, claim.authority, claim.taint, f"{row['session']}#{row['id']}", row["id"],
                   others=claim.others)  # fmt: skip
+    voice = space.bound(voice)
     hits, _ = memory.find(asked, voice, k=k, lowering=False)
     best, _ = memory.find(asked, voice, k=k)
     return Recalled(hits, sum(lowers_to(hit, memory.floor) < claim.taint for hit in best))
 
 
-def voice_of(tx: Transaction, turn: int, origin: Origin = Origin.AGENT, *, citing: bool = False) -> Voice:
+def voice_of(
+    tx: Transaction, turn: int, spaces: Spaces, origin: Origin = Origin.AGENT, *, citing: bool = False
+) -> Voice:
     row: Row = turns.get(tx, turn)
     alone = chats.is_direct(tx, row)
     others = turns.known(tx, row["grp"], row["session"])[1] or not alone  # who has not spoken may read along
     typed = inbound.typed_by_owner(tx, row, others) if citing else ()
     heard = tuple(Heard(seq, text, moment_of(at), alone) for seq, text, at, alone in typed)
-    return Voice(origin, Role(row["authority"]), row["taint"], f"{row['session']}#{turn}", turn,
-                 private=alone, others=others, heard=heard)  # fmt: skip
+    voice = Voice(origin, Role(row["authority"]), row["taint"], f"{row['session']}#{turn}", turn,
+                  private=alone, others=others, heard=heard)  # fmt: skip
+    return spaces.of(tx, row).bound(voice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,21 +327,28 @@ class TurnMemory:
             raise Refused(refusal.message, hint=f"the owner can: clawd memory delete {id}") from None
 
     async def search(self, query: str, k: int, **filters: Any) -> tuple[list[MemoryHit], list[str]]:
-        """`filters` are those of `GroupMemory.find`. Raises UsageError, StorageError."""
-        voice = await self._memories.voice(self._lease)
+        """`filters` are those of `GroupMemory.find`. What other groups share comes with it. Raises UsageError,
+        StorageError."""
+        voice, scopes = await self._memories.voice(self._lease), await self._memories.scopes(self._lease)
 
         def find(memory: GroupMemory) -> tuple[list[MemoryHit], list[str], float]:
             return *memory.find(query, voice, k=k, **filters), memory.floor
 
         hits, lanes, floor = await self._memories.do(self._group, find)
+        asked = {name: value for name, value in filters.items() if name != "untrusted"}
+        theirs, notes = await self._memories.beside(scopes, query, k, voice.taint, **asked)
+        hits, lanes = across.merged(hits, theirs, k), [*lanes, *notes]
         await self._lower(*(lowers_to(hit, floor) for hit in hits))
         await self._memories.shown(self._lease.turn, [hit.record.id for hit in hits])
         return hits, lanes
 
     async def read(self, id: str) -> MemoryRecord:
         """A memory with the text and the trust of what is shown of it. Raises NotFound, Refused, StorageError."""
-        voice = await self._memories.voice(self._lease)
-        record, floor = await self._memories.do(self._group, lambda memory: (memory.get(id, voice), memory.floor))
+        if (parted := across.parted(id)) is not None:
+            record, floor = await self._memories.theirs(await self._memories.scopes(self._lease), *parted), 0.0
+        else:
+            voice = await self._memories.voice(self._lease)
+            record, floor = await self._memories.do(self._group, lambda memory: (memory.get(id, voice), memory.floor))
         _open_to_agents(record)
         text, trust, taint = admission.shown(record, floor)
         await self._lower(taint)

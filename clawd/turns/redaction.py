@@ -1,12 +1,14 @@
 """What memory forgot leaves the conversations that it was said in: the group's session files and the ledger's rows have
-`[forgotten]` in its place, and what memory's tools gave before is not shown to a model again. What was brought in from
-elsewhere and lies in `import/` has it neither.
+`[forgotten]` in its place, and what memory's tools gave before is not shown to a model again. What sessions hold on to,
+their states, journals, manifests and exports have it neither, nor what was brought in from elsewhere and lies in
+`import/`.
 
 Not touched: what an agent wrote in `work/` itself, and the ledger's backups in `state/backups`.
 """
 
 from __future__ import annotations
 
+import html
 import logging
 import stat
 from collections.abc import Callable, Sequence
@@ -30,6 +32,7 @@ from clawd.memory import keyed
 from clawd.memory.forgotten import Forgotten
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import MARKER_LINE, parse, write_block
+from clawd.turns import projecting
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +128,7 @@ class Redaction:
             stem = path.name.partition(".md")[0]
             async with self._alone(known.get(stem, stem)):
                 changed += await to_thread.run_sync(_rewritten, path, forgotten)
-        return changed
+        return changed + await to_thread.run_sync(_beside, self._home.group(group).root, forgotten)
 
     async def _cut_journal(self) -> bool:
         for _ in range(_TRIES):
@@ -157,6 +160,23 @@ def _brought_in(arrivals: Path, forgotten: Forgotten) -> int:
                     if path not in _ACCOUNTS and (new := clean(data, forgotten)) != data:
                         write_atomic(source / path, new, stat.S_IMODE(status.st_mode))
                         changed += 1
+    return changed
+
+
+def _beside(root: Path, forgotten: Forgotten) -> int:
+    """Of the files that were written of sessions: their states and journals, manifests, exports. A page that has it in
+    a form of its own is taken away: it can be made again."""
+    changed = 0
+    for folder, pattern in (("sessions", "*.json*"), ("manifests", "*.json"), ("exports", "*/*")):
+        if (root / folder).is_symlink():
+            continue
+        for path in sorted((root / folder).glob(pattern)):
+            with suppress(FileNotFoundError, UnsafePath):
+                plain = projecting.rewrite(root, str(path.relative_to(root)), lambda data: _plain(data, forgotten))
+                shown = html.unescape(path.read_text("utf-8", "replace")) if path.suffix == ".html" else ""
+                if gone := bool(shown) and forgotten.out_of(shown) != shown:
+                    path.unlink()
+                changed += plain or gone
     return changed
 
 

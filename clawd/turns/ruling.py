@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`confirm` names the actions that ask first; `usd` is what a session may cost for the policy that looks at that."""
+    """`confirm` names the actions that ask first; `usd` is what a session may cost, for policies."""
 
     limits: Thresholds
     policies: Sequence[Policy] = ()

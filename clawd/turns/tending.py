@@ -268,7 +268,7 @@ class Tending:
 
     async def _lessons(self, group: str, turn: int, model: bool) -> list[Reflection]:
         found = []
-        for seen in await self._ledger.do(lambda tx: lessons.seen_of(tx, turn)):
+        for seen in await self._ledger.do(lambda tx: lessons.seen_of(tx, turn, self._memories.spaces)):
             if (lesson := await to_thread.run_sync(reflect.lesson, seen.context)) is None:
                 continue
             try:

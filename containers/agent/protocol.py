@@ -60,6 +60,7 @@ EVENT = ("type", "text", "name", "phase")
 EVENT_TYPES = ("delta", "tool")
 STOP, SHUTDOWN, STEER = "stop", "shutdown", "steer"
 GIVEN_UP = "given_up"  # a final's stop_reason, with an error: another attempt would end in the same way
+OVERFLOW = "overflow"  # the same: for the conversation is longer than the model can read
 
 # A run's token, whichever. No text that is kept has one: in a conversation it would go to a model, and a token in a
 # body is for the gateway a placeholder that somebody carries off.

@@ -43,6 +43,10 @@ class Stopped(Exception):
 class GivenUp(Exception):
     """The turn ends with this reason, which another attempt would come to as well."""
 
+    def __init__(self, reason: str, stop_reason: str = protocol.GIVEN_UP) -> None:
+        super().__init__(reason)
+        self.stop_reason = stop_reason
+
 
 class Place:
     """Where a runner works: its directories, the token that its children carry, where they find the gateway, and the

@@ -21,7 +21,7 @@ class StandInTurn:
         self.results: list[str] = []
         self.paused = 0.0
 
-    def round(self, text: str, calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    def round(self, text: str, calls: list[tuple[str, dict[str, Any]]], notes: Any = None) -> list[str]:
         self.rounds.append((text, calls))
         return [self.results.pop(0) if self.results else "ok" for _ in calls]
 

@@ -60,7 +60,7 @@ def test_delay_usage_and_notes(tmp_path: Path) -> None:
     answer, turn = play(tmp_path, steps)
     assert turn.paused == 1.5
     assert answer.more == {
-        "usage": {"input": 3, "output": 0, "cached": 3},
+        "usage": {"input": 3, "output": 0, "cached": 3, "window": 2},
         "notes": {"goal": "b"},
         "model": "scripted",
     }

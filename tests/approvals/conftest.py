@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from clawd.clock import TurnedClock, rfc3339
 from clawd.config.begin import init_home
 from clawd.config.home import Home
 from clawd.config.live import LiveConfig
-from clawd.ledger import chats, deliveries, turns
+from clawd.ledger import chats, contexts, deliveries, turns
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deliveries import Address
 from clawd.lifecycle.deciding import Decision
+from clawd.lifecycle.journal import Confirm
 from clawd.model import Incoming
 from clawd.owner import Owner
 from clawd.people.bindings import Bindings
@@ -133,6 +135,7 @@ class World:
                 watched=lambda group: None,
                 context=Context(
                     lambda tx, session, decision, by: self.carried.append((session, decision, by)),
+                    self._journal,
                     wake=self.woken.append,
                     limits=self.limits,
                 ),
@@ -147,6 +150,10 @@ class World:
 
     def limits(self, channel: str) -> ChannelLimits:
         return self.channels[channel]
+
+    def _journal(self, tx: Transaction, session: str, decision: Decision, confirm: Confirm) -> None:
+        line = {"action": decision.action, "trigger": decision.trigger, "confirm": asdict(confirm)}
+        contexts.note(tx, session, "decisions", line)
 
     def _more(self) -> None:
         self.raised += 1

@@ -89,9 +89,8 @@ async def test_a_no_lets_it_go_on_and_is_asked_again_when_the_window_grew(world:
     assert (row["status"], row["confirm"], row["gate"], world.carried) == ("running", None, None, [])
     [line] = decisions(world)
     assert (line["action"], line["trigger"], line["confirm"]) == (
-        "continue", "soft_compact", {"required": True, "granted": False, "by": "owner"}
+        "continue", "soft_compact", {"granted": False, "by": "owner"}
     )  # fmt: skip
-    assert line["seq"] == row["seq"]
     grown(world, 23_000)
     assert ask(world, SOFT) is None
     other = ask(world, HARD)  # another thing is asked at once
@@ -112,7 +111,7 @@ async def test_nobody_s_answer_is_a_no(world: World) -> None:
         for each in world.ledger.tx(lambda tx: world.approvals._expire(tx, world.clock.now()))[0]:
             world.approvals._look_at(each)
     assert world.state(asked.number) == "expired" and context(world)["status"] == "running"
-    assert decisions(world)[0]["confirm"] == {"required": True, "granted": False, "by": None}
+    assert decisions(world)[0]["confirm"] == {"granted": False, "by": None}
 
 
 @pytest.mark.anyio
@@ -190,7 +189,7 @@ async def test_new_takes_what_waits_along_and_status_says_why(world: World) -> N
     await decided(world, asked.number, "deny")
     said = world.desk.accept("/new", kind="command")
     row = world.ledger.tx(lambda tx: inbound.get(tx, said.seq))
-    reach: Any = type("Reach", (), {"state_of": lambda self, group: "", "woken": world.woken.append})()
+    reach: Any = type("Reach", (), {"state_of": lambda self, group: "", "freed": world.woken.append})()
     status = world.ledger.tx(lambda tx: table.COMMANDS["status"].run(tx, reach, row, "", NOW))
     assert "it is paused" in status.reply
     done = world.ledger.tx(lambda tx: table.COMMANDS["new"].run(tx, reach, row, "", NOW))

@@ -253,5 +253,20 @@ def test_files_that_a_person_put_there_are_sessions_by_the_ids_that_they_name(ho
     assert ids == {"mmkr:a": 0.2, "mmkr/b": 0.2, "old": 0.6, "mmkr:b": 0.2, "known": 0.2, "taken": 0.2}
 
 
+def test_what_lies_beside_such_a_file_of_its_context_is_taken_in_as_made_by_hand(home: Home) -> None:
+    sessions = home.group("main").sessions
+    pin = {"text": "Never push", "origin": "owner", "trust": 1.0}
+    state = {"schema": 1, "id": "mmkr:a", "group": "main", "step_index": 3, "taint": 1.0}
+    (sessions / "notes.md").write_bytes(write_file("mmkr:a", [Block("assistant", "ho", meta={"from": "external"})]))
+    (sessions / "notes.state.json").write_text(json.dumps(state | {"ledger": {"constraints": [pin]}}))
+    (sessions / "b.md").write_bytes(write_file("mmkr:b", [Block("user", "hi")]))
+    (sessions / "b.state.json").write_text("{")
+    put(home, "mmkr:a", text="more")
+    rows = peek(home.ledger_file, lambda tx: [tuple(row) for row in tx.all(
+        "SELECT c.session, c.step_index, c.taint, p.text, p.trust FROM context c JOIN pinned p ON p.session = c.session"
+    )])  # fmt: skip
+    assert rows == [("mmkr:a", 3, 0.2, "Never push", 0.6)]
+
+
 def test_both_operations_are_served_without_a_daemon(home: Home) -> None:
     assert {"session.inject", "memory.external"} <= operations.offline(home).keys()

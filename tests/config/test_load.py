@@ -144,7 +144,7 @@ require_confirm = ["compact"]
 profile = "coding"
 agent_id = "a"
 memory_namespace = "n"
-shared = ["x"]
+shared = ["shared/x"]
 [[mounts]]
 path = "~/code"
 name = "code"
@@ -210,6 +210,7 @@ def test_every_table_of_the_contract_is_read(home: Home) -> None:
     assert "[distil]" in not_built(config) and {"learn"} <= {*not_built(group)}
     built = {"bindings", "grants", "mounts", "followups", "timezone", "share_profile", "answer", "listen", "sessions"}
     built |= {"sandbox", "model", "limits", "memory", "budget", "trigger", "watch", "webhook", "heartbeat", "external"}
+    built |= {"agent_id", "memory_namespace", "shared", "require_confirm"}
     built |= {"profile", "context"}
     assert {name.strip("[]") for name in not_built(group)} == {*GroupConfig.model_fields} - built
     assert not {"[services]", "[grants]", "[mounts]"} & {*not_built(config), *not_built(group)}
@@ -266,6 +267,7 @@ def test_the_example_works_as_it_is_and_says_the_defaults(home: Home) -> None:
         "docs/engines.md",
         "docs/agents.md",
         "docs/budgets.md",
+        "docs/context.md",
         "docs/telegram.md",
         "docs/slack.md",
         "docs/discord.md",
@@ -280,7 +282,7 @@ def test_every_example_of_the_documents_is_understood(document: str) -> None:
     for block in blocks:
         kinds = {
             Allowlist: r"\[\[roots\]\]",
-            GroupConfig: r"grants|\[\[(mounts|watch|webhook)\]\]|\[heartbeat\]",
+            GroupConfig: r"grants|require_confirm|\[\[(mounts|watch|webhook)\]\]|\[heartbeat\]",
             ScheduleFile: r"cron|every|at\b",
         }
         found = (kind for kind, word in kinds.items() if re.search(rf"\A(#.*\n|schema.*\n|\s)*({word})", block))
@@ -370,6 +372,12 @@ def test_every_finding_is_told_at_once(home: Home) -> None:
             "a mount's name is of letters",
         ),
         ("grants = 'a'\n", "group.toml:1 grants", "takes a list"),
+        ("memory_namespace = '../b'\n", "group.toml:1 memory_namespace", "write it like team/garden"),
+        ("memory_namespace = 'Team'\n", "group.toml:1 memory_namespace", "is no namespace"),
+        ("shared = ['shared/x', 'team/x']\n", "group.toml:1 shared", "is called like shared/team/x"),
+        ("shared = ['shared/../x']\n", "group.toml:1 [shared] 0", "is no namespace"),
+        ("memory_namespace = 'shared/x'\n", "group.toml", 'must list: shared = ["shared/x"]'),
+        ("agent_id = '-a b'\n", "group.toml:1 agent_id", "write it like agent-1"),
         ("grants = [3]\n", "group.toml:1 [grants] 0", "takes a table"),
         ("[[mounts]]\npath='a'\nname='b'\ngrants=['a']\n", "group.toml:4 [mounts] grants", "no known key"),
         ("grants = [{ service = 'a', fro = 'owner' }]\n", "group.toml:1 [grants] fro", "no known key"),

@@ -196,7 +196,11 @@ def test_when_the_ledger_is_lost_nothing_is_hidden_and_the_trust_is_still_known(
 def test_a_successor_s_beginning_comes_first_and_a_compaction_stands_for_it(tmp_path: Path) -> None:
     session = Session(tmp_path)
     seed = {"manifest": "m1", "parent": "s", "trust": 0.6}
-    session.file.append([Block("system", "This goes on.", AT, meta={"handoff": seed, "note": "handoff"})], 1, True)
+    session.file.append(
+        [Block("system", "This goes on.", AT, meta={"handoff": seed, "key": "handoff:m1", "n": "1/1", "base": "s"})],
+        None,
+        True,
+    )
     for n in range(1, 5):
         session.turn(n)
     session.seeded = True

@@ -41,6 +41,7 @@ class MemoryDesk:
         self.hellos: list[tuple[int, int]] = []
         self.polls = 0
         self.calls: list[str] = []
+        self.notes: list[dict[str, Any]] = []  # of steps
         self._news = anyio.Event()
 
     # ---- what a test does
@@ -131,6 +132,7 @@ class MemoryDesk:
         turn = self._held(lease)
         if n == len(turn.steps):
             turn.steps.append(message)
+            self.notes += [notes] if notes else []
         self.calls.append("step")
         self.changed()
 

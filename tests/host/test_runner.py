@@ -56,6 +56,7 @@ async def test_scripted_rounds_are_durable_steps(stage: Stage) -> None:
                 "text": "looking at {message}",
                 "tool_calls": [bash("echo one; exit 3"), bash("echo two")],
                 "usage": {"input": 5},
+                "notes": {"verified": ["one"]},
             },
             {"tool_calls": [{"name": "send_message", "arguments": {"text": "on the way"}}]},
             {"text": "done", "usage": {"input": 7, "output": 2}, "notes": {"goal": "g"}},
@@ -63,7 +64,8 @@ async def test_scripted_rounds_are_durable_steps(stage: Stage) -> None:
         )
         final = await stage.desk.done(turn)
     assert final.text == "done" and final.notes == {"goal": "g"}
-    assert final.usage is not None and (final.usage.input, final.usage.output) == (12, 2)
+    assert final.usage is not None and (final.usage.input, final.usage.output, final.usage.window) == (12, 2, 9)
+    assert stage.desk.notes == [{"verified": ["one"]}]
     roles = [step["role"] for step in turn.steps]
     assert roles == ["assistant", "tool", "tool", "assistant", "tool"]
     calls = turn.steps[0]["tool_calls"]

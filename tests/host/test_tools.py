@@ -21,6 +21,7 @@ from clawd.host.tools import (
     ask,
     built_in,
     declarations,
+    note,
     react,
     schema,
     send_file,
@@ -58,7 +59,7 @@ def test_every_tool_is_declared_tersely_and_explained_in_full() -> None:
     table = built_in()
     own = ["send_message", "send_file", "ask", "react", "schedule", "watch", "skill_read", "skill_propose"]
     memory = [f"memory_{each}" for each in ("write", "search", "read", "update", "delete", "propose")]
-    assert list(table) == [*own, *memory, "tool_help", "memory"]
+    assert list(table) == [*own, *memory, "note", "tool_help", "memory"]
     declared = declarations(ChannelLimits(reactions=True))
     assert len(json.dumps(declared, separators=(",", ":"), ensure_ascii=False)) < 3100
     shown = [name for name in table if name not in UNDECLARED]
@@ -226,3 +227,22 @@ def test_a_question_may_speak_of_either_but_not_offer_both(question: str, offers
 async def test_what_is_no_emoji_is_refused(context: ToolContext, emoji: str) -> None:
     with pytest.raises((UsageError, ValidationError)):
         await react.prepare(context, react.Arguments(emoji=emoji))
+
+
+async def test_a_note_is_kept_clean_and_says_what_was_pinned(context: ToolContext) -> None:
+    kept: list[tuple[str, tuple[Any, ...]]] = []
+
+    class Transaction:
+        def insert(self, table: str, **row: Any) -> int:
+            kept.append((table, tuple(row.values())))
+            return 1
+
+    act = await note.prepare(context, note.Arguments(goal=" a\n\u202eb ", verified=["v" * 900, " "]))
+    assert callable(act)
+    assert act(Transaction(), 7) == {"pinned": ["goal", "verified"]}  # type: ignore[arg-type]
+    ((table, (turn, notes)),) = kept
+    assert (table, turn) == ("noted", 1) and json.loads(notes) == {"goal": "a b", "verified": ["v" * 499 + "…"]}
+    with pytest.raises(UsageError, match="at least one"):
+        await note.prepare(context, note.Arguments(goal="\u200b", blockers=[""]))
+    with pytest.raises(ValidationError):
+        note.Arguments(blockers=["x"] * 101)

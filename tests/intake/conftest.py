@@ -100,6 +100,14 @@ class World:
     async def pair(self, person: str | None) -> str:
         return "a code"
 
+    async def context(self, row: Row) -> str:
+        return "a window"
+
+    def compact(self, tx: Transaction, row: Row) -> tuple[str, None]:
+        return "less", None
+
+    def freed(self, group: str) -> None: ...
+
     def state_of(self, group: str) -> str:
         return f"group {group}"
 

@@ -8,7 +8,7 @@ import pytest
 from clawd.channel import NOTICE, ChannelLimits
 from clawd.clock import moment_of
 from clawd.errors import ClawdError, NotFound
-from clawd.ledger import deliveries, effects, ends, forget, inbound, jobs, queries, runs, turns
+from clawd.ledger import contexts, deliveries, effects, ends, forget, inbound, jobs, queries, runs, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.forget import Terms
 from clawd.model import Authority, Final, Lease
@@ -263,3 +263,33 @@ def test_no_slice_is_longer_than_it_may_be(ledger: Ledger, desk: Desk, monkeypat
     for days in (8, 31):
         pass_days(ledger, days)
     assert set(counts(ledger).values()) == {0}
+
+
+def test_of_contexts_what_is_over_goes_and_what_a_session_holds_on_to_stays(desk: Desk) -> None:
+    desk.accept("hi")
+    desk.accept("hi", session="terminal:main:old")
+    common = {"turn": 1, "at": NOW, "origin": "owner", "trust": 1.0}
+
+    def hold(tx: Transaction) -> None:
+        for id in ("terminal:main", "terminal:main:old"):
+            contexts.of(tx, id, NOW)
+            contexts.pin(tx, id, "constraints", "CANARY", **common)  # type: ignore[arg-type]
+        contexts.update(tx, "terminal:main:old", NOW, status="handoff", sealed_at=NOW)
+        for state in ("written", "written", "failed", "asked"):
+            tx.insert("compaction", session="terminal:main", state=state, cause="manual", text="CANARY",
+                      ledger="CANARY", before=1, made=NOW, ended=None if state == "asked" else NOW)  # fmt: skip
+
+    desk.ledger.tx(hold)
+
+    def left() -> tuple[list[Any], list[Any]]:
+        rows = desk.ledger.tx(lambda tx: tx.all("SELECT id, text, ledger FROM compaction ORDER BY id"))
+        pins = desk.ledger.tx(lambda tx: tx.all("SELECT session FROM pinned ORDER BY id"))
+        return [(row["id"], row["text"] or row["ledger"]) for row in rows], [row["session"] for row in pins]
+
+    both = ["terminal:main", "terminal:main:old"]
+    pass_days(desk.ledger, 6)
+    assert left() == ([(n, "CANARY") for n in (1, 2, 3, 4)], both)
+    pass_days(desk.ledger, 8)
+    assert left() == ([(1, None), (2, None), (3, None), (4, "CANARY")], both)
+    pass_days(desk.ledger, 31)
+    assert left() == ([(2, None), (4, "CANARY")], ["terminal:main"])

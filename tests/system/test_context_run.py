@@ -1,17 +1,20 @@
-"""`clawd context run` from outside: the scenarios of the seed by command line, what is refused, and a run that is killed
-and goes on."""
+"""`clawd context run` from outside: the scenarios of the seed by command line, what is refused, and a run that is
+killed and goes on."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.conftest import Home, until
+from tests.system.conftest import ROOT, Home, homes, until
 
 TINY = [
     {"text": f"word {n}", "usage": {"input": tokens, "output": 500, "cached": 0}}
@@ -40,37 +43,46 @@ def said(home: Home, session: str) -> list[str]:
     return [content for role, content in home.said(session=session) if role == "assistant"]
 
 
-def test_the_scenarios_of_the_seed(home: Home) -> None:
-    home.start()  # one daemon for all: what each run makes of its own companion is another test's
+@pytest.fixture(scope="module")
+def served() -> Iterator[Home]:
+    """One daemon for all that need none of their own; sandboxes are bubblewrap's."""
+    with homes(None) as make:
+        home = make()
+        home.start()
+        yield home
+
+
+def test_the_scenarios_of_the_seed(served: Home) -> None:
+    home = served
     limits = ("--profile", "coding", "--max-steps", "20")
 
     # A: nothing but continue
     words = ("--goal", "demo-A continue only", *limits, "--soft-compact", "500000", "--hard-handoff", "600000")
-    a = play(home, *words, "--session-id", "demo-a")
-    assert (a["session"], a["stopped_reason"], a["steps"], a["compact_count"]) == ("demo-a", "completed", 4, 0)
+    a = play(home, *words, "--session-id", "seed-a")
+    assert (a["session"], a["stopped_reason"], a["steps"], a["compact_count"]) == ("seed-a", "completed", 4, 0)
     assert a["tokens"] == {"window": 106_000, "cumulative": 245_000} and a["handoff_manifest"] is None
-    assert [(each["action"], each["trigger"]) for each in decisions(home, "demo-a")] == [("continue", "none")] * 4
+    assert [(each["action"], each["trigger"]) for each in decisions(home, "seed-a")] == [("continue", "none")] * 4
 
     # B: compacted
     words = ("--goal", "demo-B forced compact", *limits, "--soft-compact", "1000", "--hard-handoff", "500000")
-    b = play(home, *words, "--session-id", "demo-b")
+    b = play(home, *words, "--session-id", "seed-b")
     assert b["stopped_reason"] == "completed" and b["steps"] == 4 and b["compact_count"] >= 1
-    assert {"action": "compact", "trigger": "soft_compact"}.items() <= decisions(home, "demo-b")[0].items()
-    assert len(said(home, "demo-b")) == 4  # nothing is cut
+    assert {"action": "compact", "trigger": "soft_compact"}.items() <= decisions(home, "seed-b")[0].items()
+    assert len(said(home, "seed-b")) == 4  # nothing is cut
 
     # C: handed over, and the successor begins with the manifest alone
     words = ("--goal", "demo-C forced handoff", *limits, "--soft-compact", "5000", "--hard-handoff", "20000")
-    c = play(home, *words, "--session-id", "demo-c")
+    c = play(home, *words, "--session-id", "seed-c")
     assert c["stopped_reason"] == "handoff" and c["steps"] == 2
     file = Path(c["handoff_manifest"])
-    assert file.parent == home.layout.group("main").root / "manifests" and file.name.endswith("_demo-c.json")
+    assert file.parent == home.layout.group("main").root / "manifests" and file.name.endswith("_seed-c.json")
     manifest = json.loads(file.read_text())
     assert (
         manifest["schema_version"] == "1.1" and manifest["trigger"] == "hard_handoff" and manifest["next_safe_action"]
     )
-    first, *rest = home.blocks(session="demo-c.2")
+    first, *rest = home.blocks(session="seed-c.2")
     assert not rest and "handoff" in first.meta
-    for line in said(home, "demo-c"):
+    for line in said(home, "seed-c"):
         assert line not in first.content
 
     # short texts, large figures: a stranger's script
@@ -83,16 +95,16 @@ def test_the_scenarios_of_the_seed(home: Home) -> None:
         assert (found["compact_count"] >= 1) == (reason == "completed")
 
     # what ended does not go on; what is not there is said
-    for ended in ("demo-a", "demo-c"):
+    for ended in ("seed-a", "seed-c"):
         done = home.cli("context", "run", "--resume", ended)
         assert done.returncode == 1 and "ended as" in done.stderr
     assert home.cli("context", "run", "--resume", "nobody").returncode == 5
-    again = home.cli("context", "run", "--goal", "x", "--script", "demo", "--session-id", "demo-a")
+    again = home.cli("context", "run", "--goal", "x", "--script", "demo", "--session-id", "seed-a")
     assert again.returncode == 2 and "already" in again.stderr
 
 
 def test_a_run_has_a_daemon_of_its_own_and_stops_after_as_many_steps_as_it_may_take(home: Home) -> None:
-    found = play(home, "--goal", "two at a time", "--session-id", "two", "--max-steps", "2")
+    found = play(home, "--goal", "two at a time", "--session-id", "two", "--profile", "coding", "--max-steps", "2")
     assert (found["stopped_reason"], found["steps"]) == ("max_steps", 2)
     rest = play(home, "--resume", "two", play="")
     assert (rest["stopped_reason"], rest["steps"]) == ("completed", 4)
@@ -121,7 +133,32 @@ def test_a_run_and_its_daemon_that_are_killed_go_on_where_they_were(home: Home) 
     assert [content for role, content in home.said(session="four") if role == "user"].count("four steps") == 1
 
 
-def test_a_step_that_fails_ends_the_run(home: Home) -> None:
+def test_whoever_leaves_comes_back(served: Home) -> None:
+    home = served
+    slow = [{"text": f"step {n}", "delay_s": 2 if n == 2 else 0, "usage": {"input": 100, "output": 10}} for n in (1, 2)]
+    plan = script(home, *slow)
+    run = home.spawn("context", "run", "--goal", "leave", "--script", plan, "--session-id", "left", "--json")
+    until(lambda: home.messages(session="left", state="claimed") and len(home.messages(session="left")) == 2)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 130 and json.loads(out)["stopped_reason"] == "stopped"
+    assert "clawd context run --resume left" in err
+    found = play(home, "--resume", "left", play="")
+    assert (found["stopped_reason"], found["steps"]) == ("completed", 2)
+    assert said(home, "left") == ["step 1", "step 2"]
+
+
+def test_another_engine_goes_on_until_it_may_not(served: Home) -> None:
+    home = served
+    words = ("--goal", "say hello", "--agent", "offline", "--max-steps", "2", "--session-id", "offline")
+    found = play(home, *words, play="")
+    assert (found["stopped_reason"], found["steps"]) == ("max_steps", 2)
+    typed = [content for role, content in home.said(session="offline") if role == "user"]
+    assert typed[0] == "say hello" and typed[1].startswith("Go on.")
+
+
+def test_a_step_that_fails_ends_the_run(served: Home) -> None:
+    home = served
     plan = script(home, {"text": "fine"}, {"error": "the tests do not pass"}, {"text": "never"})
     found = play(home, "--goal", "fail", "--session-id", "fails", code=1, play=plan)
     assert (found["stopped_reason"], found["steps"]) == ("failed", 2)
@@ -144,3 +181,60 @@ def test_what_cannot_be_run_is_refused_before_anything_is_made(
     done = home.cli("context", "run", *words)
     assert done.returncode == code and sentence in done.stderr
     assert not (home.layout.state / "control.sock").exists()
+
+
+def test_an_experiment_with_memory_backends(home: Home) -> None:
+    out = home.root / "out"
+    words = ("--backends", "file,mem0", "--soft-compact", "1000", "--hard-handoff", "500000", "--out", str(out))
+    found = home.json("experiment", "memory", *words)
+    assert len(found["script_sha256"]) == 64 and list(found["backends"]) == ["file", "mem0"]
+    for row in found["backends"].values():
+        assert row["completed"] and row["steps"] == 4 and row["interventions"] == 0 and row["compactions"] >= 1
+        assert row["tokens"] == {"peak": 115_000, "cumulative": 245_000} and row["wall_s"] > 0
+        assert row["recall"] >= 0.75
+    assert found["backends"]["mem0"]["note"] == "mem0 (in-memory client)"
+    files = {file.suffix: file for file in out.iterdir()}
+    assert json.loads(files[".json"].read_text()) == found and "<table" in files[".html"].read_text()
+    assert not home.left_over()
+
+
+def test_where_no_sandbox_can_be_an_experiment_says_so(home: Home) -> None:
+    nowhere = 'schema = 1\n[sandbox]\nbackend = "docker"\ndocker_host = "unix:///nowhere/docker.sock"\n'
+    home.layout.config_file.write_text(nowhere)
+    done = home.cli("experiment", "memory", "--backends", "file,mem0")
+    assert done.returncode == 1 and "docker" in done.stderr.lower() and "clawd doctor" in done.stderr
+    assert not (home.root / "exports").exists()
+
+
+COMMANDS = re.findall(r"^clawd (.+)$", (ROOT / "docs" / "context-run.md").read_text(), re.MULTILINE)
+
+
+def test_every_command_of_the_page_works(served: Home) -> None:
+    home = served
+    assert len(COMMANDS) > 12
+    for line in COMMANDS:
+        words = shlex.split(line)
+        if words[0] == "init":
+            continue
+        done = home.cli(*words)
+        assert done.returncode == 0, f"{line}: {done.stdout} {done.stderr}"
+
+
+def test_what_asks_first(served: Home) -> None:
+    home = served
+    limits = ("--goal", "ask first", "--soft-compact", "5000", "--hard-handoff", "20000")
+    yes = play(home, *limits, "--require-confirm", "compact,handoff", "--yes", "--session-id", "yes")
+    assert (yes["stopped_reason"], yes["compact_count"]) == ("handoff", 1)
+    asked = [each["confirm"]["granted"] for each in decisions(home, "yes") if each.get("confirm")]
+    assert asked == [None, True, None, True]
+
+    # a no: it goes on as it is, and the command says so at its end
+    far = ("--goal", "ask first", "--soft-compact", "5000", "--hard-handoff", "500000", "--require-confirm", "compact")
+    no = play(home, *far, "--session-id", "no", code=2)
+    assert (no["stopped_reason"], no["steps"], no["compact_count"]) == ("completed", 4, 0)
+
+    # a no at the hard limit: it waits, and a run that goes on asks again
+    hard = play(home, *limits, "--require-confirm", "handoff", "--session-id", "hard", code=2)
+    assert hard["stopped_reason"] == "confirm_denied_at_hard" and hard["handoff_manifest"] is None
+    again = play(home, "--resume", "hard", "--yes", play="")
+    assert again["stopped_reason"] == "handoff" and again["handoff_manifest"] is not None

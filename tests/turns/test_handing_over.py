@@ -20,11 +20,13 @@ from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.lifecycle import manifest
 from clawd.lifecycle.deciding import Decision, Thresholds
 from clawd.lifecycle.manifest import ManifestRefused
-from clawd.model import Final, Lease
+from clawd.model import OVERFLOW, Final, Lease, Offer
 from clawd.sessions.reading import load
 from clawd.trust import Role
 from clawd.turns.handing_over import MOST_GOING_ON, NO_GOAL, HandingOver
+from clawd.turns.handing_over import OVERFLOW as TOO_LONG
 from tests.ledger.conftest import NOW, Desk
+from tests.turns.conftest import Ground, opened
 
 LIMITS = ChannelLimits()
 OLD, NEW = "terminal:main", "terminal:main.2"
@@ -275,9 +277,9 @@ async def test_a_manifest_that_may_not_be_written_changes_nothing_and_is_told_on
     for _ in range(2):
         await world.handing.act(OLD)
     assert len(world.told) == 1 and "cannot be handed over" in world.told[0] and OLD in world.told[0]
-    assert world.handing.is_refused(world.context(OLD)) and world.begin() is None
+    assert contexts.is_refused(world.context(OLD)) and world.begin() is None
     world.ledger.tx(lambda tx: contexts.update(tx, OLD, NOW, window=22_000))
-    assert not world.handing.is_refused(world.context(OLD))
+    assert not contexts.is_refused(world.context(OLD))
 
 
 def test_without_a_word_of_anybody_there_is_still_a_goal(world: World) -> None:
@@ -332,3 +334,36 @@ async def test_files_that_answers_gave_out_are_named(world: World) -> None:
     made = manifest.parse(world.context(OLD)["manifest"])
     assert [each.model_dump() for each in made.artifacts] == [{"path": "a.txt", "sha256": sha, "bytes": 5}]
     assert asdict(FULL)["trigger"] == made.trigger
+
+
+@pytest.mark.anyio
+async def test_a_message_that_the_model_could_not_read_is_tried_again_in_a_fresh_session_once(tmp_path: Path) -> None:
+    full = Final("", error="too long", stop_reason=OVERFLOW)
+    seen: list[str] = []
+
+    async def play(ground: Ground, lease: Lease, offer: Offer) -> None:
+        row = await ground.ledger.do(lambda tx: turns.get(tx, lease.turn))
+        seen.append(row["session"])
+        fine = Final("done") if len(seen) in (1, 3) else full
+        await ground.counter.final(lease, fine)
+
+    async with opened(tmp_path, play=play) as ground:
+        handing = HandingOver(ground.home, ground.ledger, ground.clock, wake=ground.dispatcher.wake)
+
+        def overflowed(tx: Transaction, session: str) -> None:
+            row = contexts.of(tx, session, NOW)
+            handing.begin(tx, row, Decision("handoff", "hard_handoff", TOO_LONG), AT, NOW)
+
+        ground.counter.overflowed = overflowed
+        ground.counter.handed = lambda session: ground.tasks.start_soon(handing.act, session)
+        await ground.recorded(await ground.accept(text="one"))
+        second = await ground.accept(text="two")
+        await ground.recorded(second)
+        assert seen == [OLD, OLD, NEW]
+        row = await ground.turn(second)
+        assert (row["state"], row["session"], row["attempt"]) == ("answered", NEW, 2)
+        [line] = await ground.notices()
+        assert "goes on in a fresh session" in line and "could not read any more" in line
+        third = await ground.accept(text="three")  # too long at once, then too long again: it fails, and says so
+        failed = await ground.until_state(third, "failed")
+        assert failed["session"] == f"{OLD}.3" and seen[3:] == [NEW, f"{OLD}.3"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home
-from clawd.ledger import ends, injected, questions, turns
+from clawd.ledger import contexts, ends, injected, questions, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.memory.forgotten import HIDDEN, Forgotten
 from clawd.model import Block, Final, Lease
@@ -206,4 +207,50 @@ async def test_what_was_brought_in_has_it_neither(home: Home, tmp_path: Path) ->
     assert (place / "skills/x/SKILL.md").stat().st_mode & 0o777 == 0o600
     assert (place / "memory/other.md").read_bytes() == texts["memory/other.md"]
     assert (tmp_path / "outside.md").read_text() == SECRET
+    ledger.close()
+
+
+@pytest.mark.anyio
+async def test_what_a_session_holds_on_to_and_its_files_lose_it_too(home: Home) -> None:
+    ledger = Ledger.open(home.ledger_file)
+    desk, redaction = Desk(ledger), Redaction(home, ledger, SystemClock())
+    desk.accept("hi")
+    id, group = "terminal:main", home.group("main")
+    manifest = {"schema_version": "1.1", "goal": SECRET, "trigger": "manual", "verified": [f"ok: {SECRET}"]}
+
+    def hold(tx: Transaction) -> None:
+        contexts.of(tx, id, NOW)
+        contexts.update(tx, id, NOW, goal=SECRET, manifest=json.dumps(manifest), seed=json.dumps(manifest))
+        contexts.pin(tx, id, "constraints", f"Never: {SECRET}", turn=1, at=NOW, origin="owner", trust=1.0)
+        contexts.note(tx, id, "decisions", {"ts": NOW, "session_id": id, "reason": SECRET})
+        contexts.add_noted(tx, 1, {"goal": SECRET})
+        tx.insert("compaction", session=id, state="ready", cause="manual", text=SECRET, before=1, made=NOW,
+                  ledger=json.dumps([{"class": "goal", "text": SECRET}]))  # fmt: skip
+
+    ledger.tx(hold)
+    line = json.dumps({"seq": 1, "reason": SECRET})
+    files = {
+        "sessions/terminal_main.state.json": json.dumps({"goal": SECRET, "id": id}),
+        "sessions/terminal_main.decisions.jsonl": f"mine\n{line}\n",
+        "sessions/terminal_main.metrics.jsonl": f"{line}\n",
+        "manifests/x_terminal_main.json": json.dumps(manifest),
+        "exports/terminal_main/context.html": f"<p>{html.escape(SECRET)}</p>",
+        "exports/terminal_main/decisions.csv": f'"{SECRET}"',
+    }
+    for name, text in files.items():
+        (group.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (group.root / name).write_text(text)
+    elsewhere = home.root / "elsewhere.json"
+    elsewhere.write_text(SECRET)
+    (group.root / "manifests/link.json").symlink_to(elsewhere)
+    done = await redaction.redact("main", [SECRET])
+    assert done.sessions == len(files) and elsewhere.read_text() == SECRET
+    assert rows_with_it(ledger) == set()
+    assert not (group.root / "exports/terminal_main/context.html").exists()
+    left = [path.read_text() for name in files if (path := group.root / name).exists()]
+    assert len(left) == 5 and not any("4711" in text for text in left)
+    journal = (group.root / "sessions/terminal_main.decisions.jsonl").read_text()
+    assert journal.startswith("mine\n{") and json.loads(journal.splitlines()[1]) == {"seq": 1, "reason": HIDDEN}
+    kept = ledger.tx(lambda tx: contexts.find(tx, id))
+    assert kept is not None and json.loads(kept["manifest"])["trigger"] == "manual"
     ledger.close()

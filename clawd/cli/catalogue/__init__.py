@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawd.cli.catalogue import bridges, conversations, home, knowledge, limits, outside, runs
+from clawd.cli.catalogue import backups, bridges, contexts, conversations, home, knowledge, limits, outside, runs
 from clawd.cli.catalogue.arguments import Command
 
 __all__ = ["COMMANDS", "Command"]
 
 _LATER = {
-    "context": "compact handoff status signal export",
     "skills": "history revert",
     "session": "seal",
-    "backup": "create verify restore",
     "erase": "",
     "migrate": "",
     "dashboard": "",
@@ -31,8 +29,7 @@ def _later() -> Iterator[Command]:
             yield Command((noun, verb) if verb else (noun,), "not built yet")
 
 
+_TABLES = (home, conversations, contexts, limits, runs, backups, knowledge, bridges, outside)
 COMMANDS: dict[tuple[str, ...], Command] = {
-    command.words: command
-    for table in (home, conversations, runs, limits, knowledge, bridges, outside)
-    for command in table.COMMANDS
+    command.words: command for table in _TABLES for command in table.COMMANDS
 } | {command.words: command for command in _later()}

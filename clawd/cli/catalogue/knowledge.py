@@ -13,6 +13,7 @@ _OF_KIND = argument("--kind", metavar="K", choices=(*_KIND, "day"), help=f"of th
 _MEMORY_TEXT = argument("text", nargs="?", metavar="TEXT", help="- reads standard input")
 _YES = argument("--yes", action="store_true", help="without asking")
 _SCHEDULE = (argument("id", metavar="ID", help="its name, or GROUP/NAME (clawd schedule list)"), OF_GROUP)
+_IN_NAMESPACE = argument("--namespace", metavar="NS", help="of this namespace alone (default: all of the group's)")
 
 COMMANDS = (
     Command(("schedule", "list"), "every schedule, and when it is due next", "schedules:listing", (OF_GROUP,)),
@@ -107,6 +108,7 @@ COMMANDS = (
             argument("--tag", metavar="T", action="append", help="a word it can be found by; may be said again"),
             argument("--supersedes", metavar="ID", help="what it stands in the place of"),
             argument("--derived-from", metavar="ID", action="append", help="what it was made of; may be said again"),
+            argument("--namespace", metavar="NS", help="where it is kept, like shared/garden (default: the group)"),
         ),
     ),
     Command(("memory", "read"), "one memory, whole", "memory:read", (_MEMORY, IN_GROUP)),
@@ -125,6 +127,7 @@ COMMANDS = (
             argument("--backend", choices=("file", "vector", "hybrid"), help="search so (default: as the config says)"),
             argument("--include-untrusted", action="store_true", help="also what is below the floor, or waits"),
             argument("--explain", action="store_true", help="with the parts of each score"),
+            _IN_NAMESPACE,
         ),
     ),
     Command(
@@ -140,6 +143,7 @@ COMMANDS = (
                 default="active",
                 help="default: active",
             ),
+            _IN_NAMESPACE,
         ),
     ),
     Command(("memory", "update"), "give a memory another text", "memory:update", (_MEMORY, _MEMORY_TEXT, IN_GROUP)),

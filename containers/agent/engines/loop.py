@@ -55,7 +55,7 @@ def respond(turn: Turn) -> Answer:
             turn.round("", [])
         return converse(turn, model)
     except GivenUp as reason:
-        return model.answer(error=str(reason), stop_reason=protocol.GIVEN_UP)
+        return model.answer(error=str(reason), stop_reason=reason.stop_reason)
 
 
 def converse(turn: Turn, model: Model) -> Answer:
@@ -105,7 +105,8 @@ class Model:
             except Failure as failure:
                 error = sentence(failure, self.current)
                 if not self._left or not (passing(failure) or exhausted(failure)):
-                    raise GivenUp(error) from failure
+                    full = failure.status == 413 or any(word in failure.message for word in _FULL)
+                    raise GivenUp(error, protocol.OVERFLOW if full else protocol.GIVEN_UP) from failure
                 before, self.current, self._without = self.current["model"], self._left.pop(0), set()
                 self._fallbacks.append({"from": before, "to": self.current["model"], "why": str(failure)})
 
