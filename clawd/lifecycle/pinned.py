@@ -337,6 +337,14 @@ def _stays(item: Item) -> bool:
     return item.origin != Origin.OWNER and item.cls not in (*ONE, *_GO_FIRST)
 
 
+def of_file(items: Iterable[Item]) -> Sequence[Item]:
+    """What a file says is pinned, cleaned, and no more of it than a session may hold. Nobody vouches for a file: none
+    is trusted more than what came by hand."""
+    most = TRUST[Origin.HAND]
+    found = [replace(each, text=_clip(each.text, LONGEST_SAID), trust=min(each.trust, most)) for each in items]
+    return fit(Pinned(), [each for each in found if each.text]).add
+
+
 def inherited(items: Iterable[Item]) -> list[Item]:
     """The same, as a successor begins with them."""
     return [replace(item, inherited=True, id=None) for item in items]
