@@ -158,6 +158,19 @@ def test_a_run_and_its_daemon_that_are_killed_go_on_where_they_were(home: Home) 
     assert [content for role, content in home.said(session="four") if role == "user"].count("four steps") == 1
 
 
+def test_a_run_that_is_killed_alone_goes_on_while_its_daemon_still_ends(home: Home) -> None:
+    slow = [{"text": f"step {n}", "delay_s": 1.5 if n == 2 else 0} for n in range(1, 4)]
+    plan = script(home, *slow)
+    run = home.spawn("context", "run", "--goal", "three", "--script", plan, "--session-id", "alone")
+    until(lambda: home.messages(session="alone", state="claimed") and len(home.messages(session="alone")) == 2)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    found = play(home, "--resume", "alone", play="")
+    assert (found["stopped_reason"], found["steps"]) == ("completed", 3)
+    assert said(home, "alone") == ["step 1", "step 2", "step 3"]
+    assert not home.left_over()
+
+
 def test_whoever_leaves_comes_back(served: Home) -> None:
     home = served
     slow = [{"text": f"step {n}", "delay_s": 2 if n == 2 else 0, "usage": {"input": 100, "output": 10}} for n in (1, 2)]
