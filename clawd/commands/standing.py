@@ -35,7 +35,7 @@ def segment(tx: Transaction, session: str) -> groups.SessionRow | None:
         exact = tx.one("SELECT * FROM session WHERE id = ?", session)
         assert exact is not None
         return groups.SessionRow(exact["id"], exact["base"], exact["segment"], exact["grp"], exact["stem"])
-    return groups.session(tx, session)
+    return groups.meant(tx, session)
 
 
 def missing(session: str, group: str | None, held: str | None) -> NotFound:
