@@ -26,6 +26,7 @@ from clawd.ledger.deliveries import Address
 from clawd.lifecycle import deciding, journal, pinned
 from clawd.lifecycle.deciding import Action, Decision, Facts, Thresholds
 from clawd.lifecycle.journal import Confirm
+from clawd.lifecycle.manifest import scrubbed
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
@@ -168,7 +169,7 @@ class Lifecycle:
         contexts.unpin(tx, [item.id for item in fit.drop if item.id is not None])
         for item in fit.add:
             contexts.pin(
-                tx, session, item.cls, item.text, turn=item.turn, at=now, origin=item.origin, trust=item.trust
+                tx, session, item.cls, scrubbed(item.text), turn=item.turn, at=now, origin=item.origin, trust=item.trust
             )  # fmt: skip
         if any(item.origin == Origin.OWNER for item in fit.refused):
             self._tell_once(tx, row, turn, "full", FULL.format(size=pinned.MOST_BYTES >> 10), now)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from clawd.errors import UsageError
 from clawd.ledger import contexts, groups, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.trust import Role
@@ -61,3 +62,18 @@ def test_a_circle_of_successors_ends(ledger: Ledger) -> None:
         return str(turns.get(tx, turns.queue(tx, place, Role.OWNER, 1.0, NOW))["session"])
 
     assert ledger.tx(turned) == "a.3"
+
+
+def test_a_turn_notes_so_much_and_no_more(ledger: Ledger) -> None:
+    """All of it is gone through in the transaction that settles the turn."""
+
+    def noted(tx: Transaction) -> int:
+        begun(tx)
+        place = {"grp": "main", "session": "a", "channel": "t", "account": "", "chat": "c", "thread": ""}
+        turn = turns.queue(tx, place, Role.OWNER, 1.0, NOW)
+        with pytest.raises(UsageError, match="KiB"):
+            for _ in range(1000):
+                contexts.add_noted(tx, turn, {"verified": ["x" * 500] * 100})
+        return len(contexts.take_noted(tx, turn))
+
+    assert 1 < ledger.tx(noted) < 20

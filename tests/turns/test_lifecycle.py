@@ -188,6 +188,19 @@ async def test_notes_of_steps_and_of_the_answer_are_pinned_and_reach_neither_fil
 
 
 @pytest.mark.anyio
+async def test_what_looks_like_a_key_is_not_held_on_to(tmp_path: Path) -> None:
+    key = "sk-ant-canary0123456789abcdef"
+    async with staged(tmp_path) as stage:
+        await stage.turn(said=f"Never use {key} twice.", notes={"verified": [f"the key is {key}"], "goal": f"a {key}"})
+        assert sorted(text for _, text, _ in await stage.pinned()) == [
+            *("Never use [secret] twice.", "a [secret]", "the key is [secret]")
+        ]
+        await stage.lifecycle.act(MAIN)
+        for kind in ("state.json", "decisions.jsonl", "metrics.jsonl"):
+            assert key not in stage.file(kind).read_text()
+
+
+@pytest.mark.anyio
 async def test_a_tainted_turn_taints_its_session_until_the_owner_vouches(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         stage.final = Final("ok", notes={"decisions": ["d"]})
