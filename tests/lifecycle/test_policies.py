@@ -78,7 +78,7 @@ def test_what_cannot_be_had_is_told_and_left_out() -> None:
     assert [each.name for each in found] == ["cost"] and len(told) == 3
     assert "did you mean blockers?" in told[0] and "blockers, broken, cost, gone, hostile, quiet" in told[0]
     assert "no licence" in told[1] and "gone" in told[2]
-    assert policies.known() == ["blockers", "broken", "cost", "gone", "quiet"]
+    assert policies.known() == ["blockers", "broken", "cost", "gone", "hostile", "quiet"]
 
 
 def _raises(error: BaseException) -> Any:
