@@ -206,6 +206,7 @@ class Rooms:
             price=self.books.cost,
             limits=self.channels.limits_of,
             deliver=lambda to: self.outbox.wake(to),
+            tell=lambda sentence: self.owner.tell_soon(sentence),
         )
         compactor.reconsider, compactor.soon = self.lifecycle.reconsider, self.lifecycle.soon
         compactor.measure = self.lifecycle.measure

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clawd.errors import UsageError
 from clawd.ledger.db import Row, Transaction
 
 OPEN = ("running", "phase_boundary", "awaiting_confirm", "stopped")
 ENDED = ("completed", "handoff", "failed")
+MOST_NOTED = 512 << 10  # characters of what the agent of a turn notes in it
 GROWN = 1.1  # what came to nothing, or was said no to, is tried again when the window grew by so much
 
 
@@ -129,8 +131,14 @@ def written(tx: Transaction, session: str, upto: int, dirty: int) -> None:
 
 
 def add_noted(tx: Transaction, turn: int, notes: Mapping[str, Any]) -> None:
-    """What an agent noted in its turn."""
-    tx.insert("noted", turn=turn, notes=json.dumps(dict(notes), ensure_ascii=False))
+    """What an agent noted in its turn. Raises UsageError for what would be too much: all of it is gone through when
+    the turn is settled, and a session holds on to a small part of so much."""
+    text = json.dumps(dict(notes), ensure_ascii=False)
+    kept = tx.one("SELECT COALESCE(SUM(LENGTH(notes)), 0) AS size FROM noted WHERE turn = ?", turn)
+    assert kept is not None
+    if kept["size"] + len(text) > MOST_NOTED:
+        raise UsageError(f"a turn may note {MOST_NOTED >> 10} KiB")
+    tx.insert("noted", turn=turn, notes=text)
 
 
 def take_noted(tx: Transaction, turn: int) -> list[Any]:

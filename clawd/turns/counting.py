@@ -12,6 +12,7 @@ from clawd.lifecycle.journal import Costs, Used
 from clawd.lifecycle.pinned import Columns
 from clawd.model import Block
 
+MOST = 2**53  # tokens: whatever a runner says of each of its turns, their sum can be kept
 Price = Callable[[str, int, int, int], int | None]
 """Nano-dollars of a call: model, tokens in, out, and of those in from a cache; None where that is not known."""
 
@@ -62,10 +63,10 @@ def counted(
     spent = costs.total if calls else 0 if turn["claimed_at"] is None or turn["engine"] in THINKING else None
     before = row["nanos"] if row["nanos"] is not None or row["step_index"] else 0
     return Counted(
-        window,
+        min(window, MOST),
         used,
         estimated,
-        row["cumulative"] + used.input + used.output,
+        min(row["cumulative"] + used.input + used.output, MOST),
         costs,
         None if spent is None or before is None else before + spent,
         _milliseconds(turn["claimed_at"], turn["ended_at"]),

@@ -26,6 +26,7 @@ from clawd.ledger.deliveries import Address
 from clawd.lifecycle import deciding, journal, pinned
 from clawd.lifecycle.deciding import Action, Decision, Facts, Thresholds
 from clawd.lifecycle.journal import Confirm
+from clawd.lifecycle.manifest import scrubbed
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
@@ -45,6 +46,11 @@ FULL = (
 CROWDED = (
     "What the agent and its tools want this conversation to hold on to has reached {size} KiB: more constraints and"
     " blockers of theirs are not added. Yours still are. /new begins with none."
+)
+
+UNBEGUN = (
+    "The conversation {session} cannot begin, for a file of its group cannot be written ({why}). What is said there"
+    " waits; it is tried again until it can be."
 )
 
 Outcome = Literal["none", "begun", "asked", "later"]
@@ -88,7 +94,8 @@ class Confirming(Protocol):
 
 
 class Lifecycle:
-    """`rules` are those of a session's row; `price` what a call costs; `deliver` is told of chats that have news."""
+    """`rules` are those of a session's row; `price` what a call costs; `deliver` is told of chats that have news, and
+    `tell` tells the owner."""
 
     def __init__(
         self,
@@ -104,8 +111,9 @@ class Lifecycle:
         confirming: Confirming | None = None,
         limits: Callable[[str], ChannelLimits] = lambda channel: NOTICE,
         deliver: Callable[[Address], None] = lambda to: None,
+        tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self._ledger, self._clock, self._tasks = ledger, clock, tasks
+        self._ledger, self._clock, self._tasks, self._tell = ledger, clock, tasks, tell
         self._compactor, self._handing, self._projector = compactor, handing, projector
         self.rules, self._price, self.confirming = rules, price, confirming
         self._limits, self._deliver = limits, deliver
@@ -161,7 +169,7 @@ class Lifecycle:
         contexts.unpin(tx, [item.id for item in fit.drop if item.id is not None])
         for item in fit.add:
             contexts.pin(
-                tx, session, item.cls, item.text, turn=item.turn, at=now, origin=item.origin, trust=item.trust
+                tx, session, item.cls, scrubbed(item.text), turn=item.turn, at=now, origin=item.origin, trust=item.trust
             )  # fmt: skip
         if any(item.origin == Origin.OWNER for item in fit.refused):
             self._tell_once(tx, row, turn, "full", FULL.format(size=pinned.MOST_BYTES >> 10), now)
@@ -328,15 +336,23 @@ class Lifecycle:
 
     async def _until_done(self, session: str) -> None:
         pause = AGAIN_S
+        told: str | None = None
         while True:
             try:
                 await self.act(session)
                 return
-            except (Refused, UnsafePath) as error:  # somebody put it there: they wait for the next turn, or start
+            except (Refused, UnsafePath) as error:  # somebody put it there
                 log.warning("the files of session %s are not written: %s", session, error)
-                return
-            except Exception:  # its files wait, and that is said
+                if (shut := await self._ledger.do(lambda tx: _shut(tx, session))) is None:
+                    return  # they wait for the next turn, or start
+                why = error.message
+            except Exception as error:  # its files wait, and that is said
                 log.exception("the context of session %s cannot be looked after", session)
+                shut = await self._ledger.do(lambda tx: _shut(tx, session))
+                why = error.strerror or str(error) if isinstance(error, OSError) else type(error).__name__
+            if shut is not None and why != told:
+                self._tell(UNBEGUN.format(session=shut, why=why))
+                told = why
             await anyio.sleep(pause)
             pause = min(pause * 2, LONGEST_S)
 
@@ -356,6 +372,15 @@ class Lifecycle:
         """After a start: all that an earlier daemon left open."""
         for session in await self._ledger.do(contexts.unfinished):
             self.soon(session)
+
+
+def _shut(tx: Transaction, session: str) -> str | None:
+    """Which session cannot be talked to before the files of this one are written."""
+    row = contexts.find(tx, session)
+    if row is None or row["seed"] is not None or row["successor"] is None:
+        return session if row is not None and row["seed"] is not None else None
+    after = contexts.find(tx, row["successor"])
+    return row["successor"] if after is not None and after["seed"] is not None else None
 
 
 def _unsent(tx: Transaction, session: str) -> list[Address]:

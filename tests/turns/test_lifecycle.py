@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from clawd import faults
+from clawd.errors import UnsafePath
 from clawd.faults import InjectedFault
 from clawd.ledger import contexts, groups, money
 from clawd.ledger.db import Row, Transaction
@@ -184,6 +185,19 @@ async def test_notes_of_steps_and_of_the_answer_are_pinned_and_reach_neither_fil
         ]  # fmt: skip
         assert "a step" not in stage.file("md").read_text()
         assert await stage.do(lambda tx: tx.all("SELECT * FROM noted")) == []
+
+
+@pytest.mark.anyio
+async def test_what_looks_like_a_key_is_not_held_on_to(tmp_path: Path) -> None:
+    key = "sk-ant-canary0123456789abcdef"
+    async with staged(tmp_path) as stage:
+        await stage.turn(said=f"Never use {key} twice.", notes={"verified": [f"the key is {key}"], "goal": f"a {key}"})
+        assert sorted(text for _, text, _ in await stage.pinned()) == [
+            *("Never use [secret] twice.", "a [secret]", "the key is [secret]")
+        ]
+        await stage.lifecycle.act(MAIN)
+        for kind in ("state.json", "decisions.jsonl", "metrics.jsonl"):
+            assert key not in stage.file(kind).read_text()
 
 
 @pytest.mark.anyio
@@ -371,6 +385,32 @@ async def test_no_link_is_followed_and_a_strangers_lines_stay(tmp_path: Path) ->
         stage.file("state.json").unlink()
         await stage.lifecycle.act(MAIN)
         assert stage.file("decisions.jsonl").read_text().startswith("a note of mine\n{")
+
+
+@pytest.mark.anyio
+async def test_a_session_that_cannot_begin_is_told_once_and_begins_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawd.turns.lifecycle.AGAIN_S", 0.0)
+    link = UnsafePath("'manifests' is a link")
+    wrong: list[Exception] = [link, link, OSError(28, "No space")]
+    told: list[str] = []
+
+    async def act(session: str) -> None:
+        if wrong:
+            raise wrong.pop(0)
+
+    async with staged(tmp_path) as stage:
+        await stage.turn()
+        await stage.do(lambda tx: groups.next_segment(tx, MAIN, NOW) and contexts.of(tx, f"{MAIN}.2", NOW) and None)
+        await stage.do(lambda tx: contexts.update(tx, f"{MAIN}.2", NOW, seed="{}", gate="seed"))
+        await stage.do(lambda tx: contexts.update(tx, MAIN, NOW, status="handoff", successor=f"{MAIN}.2"))
+        stage.lifecycle._tell = told.append
+        monkeypatch.setattr(stage.begins, "act", act)
+        await stage.lifecycle._until_done(MAIN)
+    assert not wrong and len(told) == 2
+    assert all(f"{MAIN}.2 cannot begin" in each for each in told)
+    assert "is a link" in told[0] and "No space" in told[1]
 
 
 @pytest.mark.anyio
