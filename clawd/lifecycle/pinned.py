@@ -139,8 +139,11 @@ def of_turn(
 
 
 def _may_replace(goal: Item, held: Pinned) -> bool:
-    """What a page made an agent say is no new goal for one that is trusted more."""
+    """What a page made an agent say is no new goal for one that is trusted more, and nothing is for one that the owner
+    stated here, which no turn brought."""
     last = next((item for item in reversed(held.items) if item.cls == "goal"), None)
+    if last is not None and last.origin == Origin.OWNER and last.turn is None and not last.inherited:
+        return False
     return last is None or goal.trust >= min(last.trust, TRUST[Origin.AGENT])
 
 

@@ -254,7 +254,11 @@ def test_what_asks_first(served: Home) -> None:
 
     # a no: it goes on as it is, and the command says so at its end
     far = ("--goal", "ask first", "--soft-compact", "5000", "--hard-handoff", "500000", "--require-confirm", "compact")
-    no = play(home, *far, "--session-id", "no", code=2)
+    done = home.cli("context", "run", *far, "--session-id", "no", "--script", "demo", "--json")
+    no = json.loads(done.stdout)
+    asked = [line for line in done.stderr.splitlines() if line.startswith("asked first: ")]
+    assert done.returncode == 2 and asked
+    assert all(line.startswith("asked first: compact of session no") for line in asked)
     assert (no["stopped_reason"], no["steps"], no["compact_count"]) == ("completed", 4, 0)
 
     # a no at the hard limit: it waits, and a run that goes on asks again
