@@ -277,8 +277,7 @@ class Loop:
 
     async def _answer(self, approval: int, stands: dict[str, Any]) -> None:
         """The word on what asks first: --yes, the person's at the terminal, else no."""
-        what = (stands["decision"] or {}).get("action") or "this"
-        asked = f"{what} of session {self._plan.session} at {stands['tokens']['window']:,} tokens"
+        asked = f"{stands['asked'] or 'this'} of session {self._plan.session} at {stands['tokens']['window']:,} tokens"
         granted = self._plan.yes or (self._confirm is not None and await _apart(self._confirm, asked))
         assert self._account is not None
         self._account.denied += not granted

@@ -25,7 +25,7 @@ from clawd.config.home import Home
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import check_session_id
-from clawd.ledger import contexts, groups, scripts
+from clawd.ledger import approvals, contexts, groups, scripts
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.lifecycle import profiles
 from clawd.scopes import Scopes
@@ -157,16 +157,17 @@ class RunOperations:
     async def _stands(self, session: str) -> Params:
         """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall,
         tokens{window, cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null,
-        decision|null}"""
+        asked: compact|handoff|null, decision|null}. `asked` is what the pending approval would do."""
 
-        def read(tx: Transaction) -> tuple[Row, Row]:
+        def read(tx: Transaction) -> tuple[Row, Row, str | None]:
             place = tx.one(
                 "SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session
             )
             assert place is not None
-            return _row(tx, session), place
+            row = _row(tx, session)
+            return row, place, _wish(tx, row["confirm"]) if row["status"] == "awaiting_confirm" else None
 
-        row, place = await self._ledger.do(read)
+        row, place, wish = await self._ledger.do(read)
         folder = self._home.group(place["folder"])
         journal = folder.sessions / f"{place['stem']}.decisions.jsonl"
         file = row["manifest_file"]
@@ -180,6 +181,7 @@ class RunOperations:
             "handoff_manifest": str(folder.root / "manifests" / file) if file else None,
             "successor": row["successor"],
             "pending_confirm": row["confirm"] if row["status"] == "awaiting_confirm" else None,
+            "asked": wish,
             "decision": await asyncio.to_thread(_last_line, journal),
         }
 
@@ -219,6 +221,11 @@ def _played(tx: Transaction, session: str) -> Params:
     if row is None:
         return {"turns": None, "script": None}
     return {"turns": len(files.turns_of(scripts.of(tx, session)["steps"])), "script": row["sha256"]}  # type: ignore[index]
+
+
+def _wish(tx: Transaction, number: int | None) -> str | None:
+    """What an approval of this number would do; the journal has that later than the ledger."""
+    return None if number is None else str(json.loads(approvals.numbered(tx, number)["effect"])["action"])
 
 
 def _row(tx: Transaction, session: str) -> Row:

@@ -55,6 +55,9 @@ class Asks:
         self.asked.append(decision.trigger)
         return self.answer
 
+    def withdraw(self, tx: Transaction, number: int) -> None:
+        pass
+
     def look_again(self) -> None:
         pass
 
