@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from clawd.clock import SystemClock
@@ -308,6 +309,41 @@ def test_compact_in_the_chat(home: Home, role: str, confirm: tuple[str, ...], by
             ledger.tx(lambda tx: operations.typed(tx, inbound | {"session": "terminal:new"}))
     finally:
         ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, None),
+        ({"gate": "paused", "status": "stopped"}, f"`clawd session resume {SESSION}`"),
+        ({"gate": "confirm", "status": "awaiting_confirm", "confirm": 123456}, "approval 123456"),
+        ({"status": "awaiting_confirm", "confirm": 123456}, "The owner is asked what becomes of it (approval 123456)."),
+    ],
+)
+@pytest.mark.anyio
+async def test_context_in_the_chat_says_what_it_waits_for(home: Home, values: dict[str, Any], says: str | None) -> None:
+    write(home, lambda tx: contexts.update(tx, SESSION, NOW, **values))
+    ledger = Ledger.open(home.ledger_file, home.backups)
+    try:
+        operations: Any = by_hand.ContextOperations(ledger, SystemClock(), Ruled(), None)  # type: ignore[arg-type]
+        said = await operations.said({"session": SESSION})
+    finally:
+        ledger.close()
+    first, *more = said.splitlines()
+    assert first.startswith(f"session {SESSION}: 70,000 tokens in view, compacted at 60,000, handed over at 100,000")
+    assert more == [] if says is None else says in more[0]
+
+
+def test_context_in_the_chat_says_why_the_last_try_changed_nothing(home: Home) -> None:
+    (home.group("main").sessions / "mmkr_agent-1.md").unlink()
+    writing.call(home, "context.compact", session=SESSION)
+    ledger = Ledger.open(home.ledger_file, home.backups)
+    try:
+        operations: Any = by_hand.ContextOperations(ledger, SystemClock(), Ruled(), None)  # type: ignore[arg-type]
+        said = anyio.run(operations.said, {"session": SESSION})
+    finally:
+        ledger.close()
+    assert said.endswith("\nThe last try left it as it is: nothing was said in it that could be left out.")
 
 
 # ── export ──

@@ -111,7 +111,6 @@ def test_a_no_at_the_limit_pauses_it_and_resume_lets_it_go_on(home: Home) -> Non
     assert context(home, OLD)["stopped_reason"] == "confirm_denied_at_hard"
     assert f"clawd session resume {OLD}" in home.say("and now?")["told"]
     assert len(texts(home, "text")) == 1
-    assert f"clawd session resume {OLD}" in home.say("/context")["told"]
     resumed = home.json("session", "resume", OLD)
     assert (resumed["session"], resumed["status"]) == (OLD, "running")
     home.settled(3)
