@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from clawd.approvals.context import why_shut
 from clawd.clock import Clock, rfc3339
 from clawd.commands.standing import missing, segment
 from clawd.config.home import Home
@@ -84,6 +85,8 @@ class ContextOperations:
             raise Unconfirmed(decision)
         if by is not None and row["status"] == "awaiting_confirm":  # that is the answer
             contexts.update(tx, session, self._now(), status="running", confirm=None, gate=None)
+            if self._lifecycle.confirming is not None and row["confirm"] is not None:
+                self._lifecycle.confirming.withdraw(tx, row["confirm"])
         done = self._lifecycle.carry_out(tx, session, decision, confirmed_by=by)
         row, compaction = contexts.of(tx, session, self._now()), None
         if decision.action == "compact" and done in ("begun", "none"):
@@ -100,13 +103,21 @@ class ContextOperations:
         if session is None:
             return "Nothing was said here yet."
         context = await self._ledger.do(lambda tx: contexts.of(tx, session.id, self._now()))
+        tried = await self._ledger.do(lambda tx: contexts.compactions(tx, session.id))
         limits = self._lifecycle.rules(context).limits
         about = "about " if context["estimated"] else ""
         times = context["compact_count"]
-        return (
+        said = (
             f"session {session.id}: {about}{context['window']:,} tokens in view, compacted at {limits.soft:,}, handed"
             f" over at {limits.hard:,} ({limits.profile}); compacted {times} time{'s' if times != 1 else ''} so far"
         )
+        if tried and tried[-1]["state"] == "failed":
+            said += f"\nThe last try left it as it is: {tried[-1]['error']}."
+        if (shut := why_shut(context)) is not None:
+            return f"{said}\n{shut}"
+        if context["status"] == "awaiting_confirm":
+            return f"{said}\nThe owner is asked what becomes of it (approval {context['confirm']})."
+        return said
 
     def typed(self, tx: Transaction, row: Row) -> tuple[str, Callable[[], None] | None]:
         """`/compact` by an inbound row: the reply, and what follows once it is durable. What the owner types is their

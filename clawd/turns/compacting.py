@@ -238,7 +238,7 @@ class Compactor:
         limits = self._thresholds(found.seen.group, found.seen.standing)
         studied = await to_thread.run_sync(self._study, found, limits.soft)
         if studied.behind is None:
-            await self._ledger.do(lambda tx: self._fail(tx, found.row, "its file has no turn that could be left out"))
+            await self._ledger.do(lambda tx: self._fail(tx, found.row, "nothing was said in it that could be left out"))
             return
         if studied.cut.upto is None or await self._after(found, studied.cut.masked) <= compaction.ENOUGH * limits.soft:
             text = summary.masks_text(studied.cut.masked, _expand(found))
@@ -348,6 +348,9 @@ class Compactor:
         block = compaction.block_of(mark, row["text"], moment_of(row["made"]))
         stands = block if row["upto"] is not None else None
         after = await self._after(found, row["masked"], row["kept"], stands)
+        if self._early(found) and after >= row["before"]:
+            await self._ledger.do(lambda tx: self._fail(tx, row, "leaving out what is older would free nothing yet"))
+            return
         async with self._alone(session):
             if await self._ledger.do(lambda tx: self._look(tx, session)) is None:
                 return
@@ -355,6 +358,11 @@ class Compactor:
             faults.passing("compaction-appended")
             await self._ledger.do(lambda tx: self._written(tx, found, after, starts))
         faults.passing("compaction-written")
+
+    def _early(self, found: _Open) -> bool:
+        """Whether a person asked for it before it was due: that it frees little says nothing then."""
+        soft = self._thresholds(found.seen.group, found.seen.standing).soft
+        return bool(found.row["cause"] == "manual" and found.row["before"] < soft)
 
     def _written(self, tx: Transaction, found: _Open, after: int, starts: int | None) -> None:
         row, now, session = found.row, rfc3339(self._clock.now()), found.row["session"]
@@ -367,6 +375,8 @@ class Compactor:
             return
         context = contexts.of(tx, session, now)
         fruitless = context["fruitless"] + 1 if compaction.fruitless(row["before"], after) else 0
+        if fruitless and self._early(found):
+            fruitless = context["fruitless"]
         values: dict[str, Any] = {
             "window": after, "estimated": 1, "compact_count": context["compact_count"] + 1, "fruitless": fruitless,
         }  # fmt: skip

@@ -88,6 +88,10 @@ class Confirming(Protocol):
         again."""
         ...
 
+    def withdraw(self, tx: Transaction, number: int) -> None:
+        """The approval of this number is asked no more: it was decided by hand."""
+        ...
+
     def look_again(self) -> None:
         """What was asked is durable."""
         ...

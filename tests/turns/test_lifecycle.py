@@ -56,6 +56,9 @@ class Asks:
         self.asked.append(decision.trigger)
         return self.answer
 
+    def withdraw(self, tx: Transaction, number: int) -> None:
+        pass
+
     def look_again(self) -> None:
         pass
 
