@@ -87,8 +87,8 @@ class ContextOperations:
         done = self._lifecycle.carry_out(tx, session, decision, confirmed_by=by)
         row, compaction = contexts.of(tx, session, self._now()), None
         if decision.action == "compact" and done in ("begun", "none"):
-            opened = contexts.compactions(tx, session, "begun", "asked", "ready")
-            compaction = opened[-1]["id"] if opened else None
+            opened = contexts.open_compaction(tx, session)
+            compaction = opened["id"] if opened is not None else None
         if done == "none" and compaction is None and row["status"] not in contexts.ENDED:
             raise ClawdError(f"session {session} is as it was: {_why_not(row, decision)}", hint="clawd context status")
         state = "begun" if done == "none" else done

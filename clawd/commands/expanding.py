@@ -32,7 +32,7 @@ def expand(home: Home, session: str, compaction: int | None = None, group: str |
 
     def read(tx: Transaction) -> list[Row]:
         found = group_rows.session(tx, session)
-        return contexts.compactions(tx, found.id, "written") if found else []
+        return contexts.written_compactions(tx, found.id) if found else []
 
     rows = peek(home.ledger_file, read) or []
     wanted = [row for row in rows if compaction in (None, row["id"])]

@@ -127,7 +127,7 @@ class Compactor:
         """Have the session of this context row compacted; gives the compaction's id, also of one that is open already.
         What is pinned now is what its summary will be held to."""
         session = row["session"]
-        if open_one := _open(tx, session):
+        if open_one := contexts.open_compaction(tx, session):
             return int(open_one["id"])
         held = [
             {"class": each["class"], **{name: each[name] for name in _PINNED}} for each in contexts.pinned(tx, session)
@@ -205,7 +205,7 @@ class Compactor:
 
     def _look(self, tx: Transaction, session: str) -> _Open | None:
         """The open compaction; one of a session that ended is dropped."""
-        row = _open(tx, session)
+        row = contexts.open_compaction(tx, session)
         if row is None:
             return None
         context = contexts.of(tx, session, rfc3339(self._clock.now()))
@@ -214,7 +214,7 @@ class Compactor:
             return None
         place = tx.one(
             "SELECT s.stem, s.taint, t.channel, t.authority FROM session s LEFT JOIN turn t ON t.id ="
-            " (SELECT MAX(id) FROM turn WHERE session = s.id) WHERE s.id = ?",
+            " (SELECT MAX(id) FROM turn WHERE session = s.id AND claimed_at IS NOT NULL) WHERE s.id = ?",
             session,
         )
         assert place is not None
@@ -380,10 +380,6 @@ class Compactor:
 
 
 _PINNED = ("text", "origin", "trust", "turn", "at", "inherited")
-
-
-def _open(tx: Transaction, session: str) -> Row | None:
-    return next(iter(contexts.compactions(tx, session, "begun", "asked", "ready")), None)
 
 
 def _id(job: Job) -> int:

@@ -29,7 +29,7 @@ from clawd.lifecycle.journal import Confirm
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
-from clawd.turns.counting import Counted, Price, counted
+from clawd.turns.counting import Price, counted
 from clawd.turns.handing_over import OVERFLOW
 from clawd.turns.projecting import Projector
 from clawd.turns.ruling import DEFAULT, Rules
@@ -121,7 +121,9 @@ class Lifecycle:
         row = contexts.of(tx, session, now)
         rules = self.rules(row)
         self._pin(tx, row, turn, blocks, now)
-        found = counted(row, turn, blocks, contexts.last_call(tx, turn), contexts.calls(tx, turn["id"]), self._price)
+        last, calls = contexts.last_call(tx, turn), contexts.calls(tx, turn["id"])
+        compacted = contexts.was_compacted(tx, session, turn["claimed_at"])
+        found = counted(row, turn, blocks, last, calls, self._price, compacted=compacted)
         tx.execute(
             "UPDATE turn SET window_tokens = ?, cumulative_tokens = ? WHERE id = ?",
             *(found.window, found.cumulative, turn["id"]),
@@ -139,7 +141,7 @@ class Lifecycle:
             taint=min(row["taint"], turn["taint"]),
             **{name: value for name, value in own.items() if row[name] is None and value is not None},
         )
-        self._measure(tx, session, found, now)
+        self.measure(tx, session, "turn", now, used=found.used, costs=found.costs, latency_ms=found.latency_ms)
         row = contexts.of(tx, session, now)
         if row["status"] in contexts.ENDED or row["gate"] == "paused":
             return
@@ -169,11 +171,6 @@ class Lifecycle:
         to = Address.of(turn)
         deliveries.enqueue(
             tx, to, session=row["session"], kind="notice", text=sentence, now=now, limits=self._limits(to.channel)
-        )  # fmt: skip
-
-    def _measure(self, tx: Transaction, session: str, found: Counted, now: str) -> None:
-        self.measure(
-            tx, session, "turn", now, used=found.used, costs=found.costs, latency_ms=found.latency_ms
         )  # fmt: skip
 
     def measure(self, tx: Transaction, session: str, event: str, now: str, **more: Any) -> None:
@@ -252,7 +249,7 @@ class Lifecycle:
         turn: int | None = None,
     ) -> Outcome:
         session, now = row["session"], self._now()
-        if decision.trigger == "manual" and row["wanted"] is not None:
+        if decision.action == row["wanted"]:  # whatever asks for it by now
             confirmed_by = confirmed_by or row["confirmed_by"]
         if decision.action == "handoff" and decision.trigger != "manual" and contexts.is_refused(row):
             decision = Decision("continue", decision.trigger, "it cannot be handed over")
@@ -276,7 +273,7 @@ class Lifecycle:
         contexts.update(tx, session, now, wanted=None, confirmed_by=confirmed_by)
         row = contexts.of(tx, session, now)
         if decision.action == "compact":
-            if contexts.compactions(tx, session, "begun", "asked", "ready"):
+            if contexts.open_compaction(tx, session) is not None:
                 return "none"
             self._compactor.begin(tx, row, decision.trigger, turn, now)
             return "begun"
