@@ -16,9 +16,8 @@ from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
 from clawd.ids import check_session_id, is_job
 from clawd.ledger import contexts
-from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.lifecycle.deciding import Decision, Thresholds
+from clawd.lifecycle.deciding import Decision
 from clawd.locks import KeyedLocks
 from clawd.tasks import Tasks
 from clawd.trust import Role
@@ -180,16 +179,15 @@ def alone(home: Home, ledger: Ledger, clock: Clock, own: Operations) -> ContextO
 
     config, locks = load_config(home, dict(os.environ)), KeyedLocks()
     ruling = Ruling(lambda: config, own.settings, window=window_of, root=home.root)
-
-    def limits(group: str, standing: Standing) -> Thresholds:
-        own_values = {"profile": standing.profile, "soft": standing.soft, "hard": standing.hard}
-        return ruling({"grp": group, "require_confirm": None, **own_values}).limits
-
     composer = Composer(
-        home, clock, own.settings, config=lambda: config, hard=lambda group, standing: limits(group, standing).hard
+        home,
+        clock,
+        own.settings,
+        config=lambda: config,
+        hard=lambda group, standing: ruling.limits(group, standing).hard,
     )
     jobs = Jobs(ledger, clock, composer.engine, lambda group: None)
-    compactor = Compactor(home, ledger, clock, jobs, composer, locks.hold, limits)
+    compactor = Compactor(home, ledger, clock, jobs, composer, locks.hold, ruling.limits)
     lifecycle = Lifecycle(
         ledger,
         clock,

@@ -19,6 +19,7 @@ import anyio
 from clawd import scopes
 from clawd.clock import Clock, rfc3339
 from clawd.commands import scripts as files
+from clawd.commands.limits import in_force
 from clawd.commands.operations import Operation, Operations, Params, text
 from clawd.config.group import Effective
 from clawd.config.home import Home
@@ -27,7 +28,6 @@ from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import check_session_id
 from clawd.ledger import contexts, groups, scripts
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.lifecycle import profiles
 from clawd.scopes import Scopes
 from clawd.signals import Signals
 from clawd.trust import Origin
@@ -108,14 +108,8 @@ class RunOperations:
         if "memory_namespace" in values:
             named = scopes.namespace(values["memory_namespace"])
             Scopes(group, frozenset(self._settings(group).group.shared), named).write()
-        profiles.thresholds(
-            self._config(),
-            self._settings(group),
-            values.get("profile"),
-            values.get("soft"),
-            values.get("hard"),
-            root=self._home.root,
-        )
+        own = {name: values.get(name) for name in ("profile", "soft", "hard")}
+        in_force(self._home, self._config(), self._settings(group), **own)
         if (confirm := params.get("require_confirm")) is not None:
             if not isinstance(confirm, list) or not set(confirm) <= set(ACTIONS):
                 raise UsageError(f"what can be asked about first: {', '.join(ACTIONS)}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clawd.commands.limits import in_force
 from clawd.commands.looking import session_place
 from clawd.config.group import Effective
 from clawd.config.home import Home
@@ -16,11 +17,8 @@ from clawd.errors import NotFound, Refused, UnsafePath
 from clawd.files import open_beneath, put_beneath
 from clawd.ids import check_session_id, is_job
 from clawd.ledger import contexts, groups
-from clawd.ledger.db import Row, Transaction, peek
-from clawd.lifecycle import exporting, profiles
-from clawd.lifecycle.deciding import Thresholds
-from clawd.lifecycle.pinned import CLASSES
-from clawd.usage.prices import window_of
+from clawd.ledger.db import Transaction, peek
+from clawd.lifecycle import exporting, pinned
 
 Params = dict[str, Any]
 LARGEST = 256 << 20  # bytes of a journal that is exported
@@ -75,7 +73,8 @@ def standing(
 ) -> Params:
     """How a session stands by its row and what is pinned; as a new one where it has none."""
     row = contexts.find(tx, session) if tx is not None else None
-    limits = limits_of(home, config, settings, row)
+    own = (row["profile"], row["soft"], row["hard"]) if row is not None else ()
+    limits = in_force(home, config, settings, *own)
     known: Mapping[str, Any] = dict(row) if row is not None else {}
     manifest, nanos = known.get("manifest_file"), known.get("nanos")
     return {
@@ -99,22 +98,7 @@ def standing(
         "usd": nanos / 1e9 if nanos is not None else None,
         "agent_id": known.get("agent_id") or settings.group.agent_id,
         "memory_namespace": known.get("memory_namespace") or settings.group.memory_namespace,
-        "ledger": held(contexts.pinned(tx, session) if tx is not None else []),
-    }
-
-
-def limits_of(home: Home, config: Config, settings: Effective, row: Row | None) -> Thresholds:
-    """The limits of a session's window. Raises ConfigError."""
-    own = (row["profile"], row["soft"], row["hard"]) if row is not None else (None, None, None)
-    return profiles.thresholds(config, settings, *own, window=window_of(settings.model.model), root=home.root)
-
-
-def held(rows: list[Row]) -> Params:
-    """What is pinned, by class: {goal, verified[], constraints[], blockers[], decisions[], next_safe_action}."""
-    texts = {cls: [row["text"] for row in rows if row["class"] == cls] for cls in CLASSES}
-    return {
-        cls: (found[-1] if found else "") if cls in ("goal", "next_safe_action") else found
-        for cls, found in texts.items()
+        "ledger": pinned.of_rows(contexts.pinned(tx, session) if tx is not None else []).as_json(),
     }
 
 

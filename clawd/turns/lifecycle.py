@@ -277,12 +277,10 @@ class Lifecycle:
                 return "none"
             self._compactor.begin(tx, row, decision.trigger, turn, now)
             return "begun"
-        successor = self._handing.begin(tx, row, decision, rules.limits, now, confirmed_by)
+        self._handing.begin(tx, row, decision, rules.limits, now, confirmed_by)
         if contexts.of(tx, session, now)["status"] not in contexts.ENDED:
             return "none"
         self.measure(tx, session, "handoff", now)
-        if successor is not None:
-            contexts.update(tx, successor, now)
         return "begun"
 
     def journal(
@@ -331,7 +329,8 @@ class Lifecycle:
             pause = min(pause * 2, LONGEST_S)
 
     async def act(self, session: str) -> None:
-        """Do what is open, in this order: the successor's beginning, a compaction, the files. Safe to repeat."""
+        """Do what is open, in this order: the successor's beginning, a compaction, the files, the successor's. Safe to
+        repeat."""
         async with self._one.hold(session):
             for to in await self._ledger.do(lambda tx: _unsent(tx, session)):
                 self._deliver(to)
@@ -341,6 +340,10 @@ class Lifecycle:
             await self._handing.act(session)
             await self._compactor.act(session)
             await self._projector.act(session)
+        row = await self._ledger.do(lambda tx: contexts.find(tx, session))
+        if row is not None and row["successor"] is not None:  # it has its beginning now, and may have no turn for long
+            async with self._one.hold(row["successor"]):
+                await self._projector.act(row["successor"])
 
     async def recover(self) -> None:
         """After a start: all that an earlier daemon left open."""
