@@ -49,7 +49,7 @@ class Confirm:
 
 def decision_line(
     decision: Decision,
-    limits: Thresholds,
+    limits: Thresholds | None,
     *,
     at: str,
     session: str,
@@ -60,7 +60,8 @@ def decision_line(
     confirm: Confirm | None = None,
     nanos: int | None = None,
 ) -> dict[str, Any]:
-    """A line of decisions.jsonl, without its seq. `nanos` is what the session cost so far."""
+    """A line of decisions.jsonl, without its seq. `nanos` is what the session cost so far; `limits` None: nobody knows
+    which hold."""
     line: dict[str, Any] = {
         "ts": at,
         "session_id": session,
@@ -68,8 +69,8 @@ def decision_line(
         "action": decision.action,
         "trigger": decision.trigger,
         "total_tokens": tokens,
-        "soft": limits.soft,
-        "hard": limits.hard,
+        "soft": limits.soft if limits else None,
+        "hard": limits.hard if limits else None,
         "estimated": estimated,
     }
     if decision.policy is not None:

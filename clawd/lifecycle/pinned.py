@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from clawd.lifecycle.constraints import binds
@@ -317,11 +317,6 @@ def fit(held: Pinned, new: Sequence[Item], most: int = MOST_BYTES) -> Fit:
         [item for item in held.items if id(item) in let_go],
         refused,
     )
-
-
-def inherited(items: Iterable[Item]) -> list[Item]:
-    """The same, as a successor begins with them."""
-    return [replace(item, inherited=True, id=None) for item in items]
 
 
 def _known(text: str) -> str:
