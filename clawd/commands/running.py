@@ -21,6 +21,7 @@ from clawd.clock import Clock, rfc3339
 from clawd.commands import scripts as files
 from clawd.commands.limits import in_force
 from clawd.commands.operations import Operation, Operations, Params, text
+from clawd.commands.standing import last_decision
 from clawd.config.group import Effective
 from clawd.config.home import Home
 from clawd.config.schema import Config
@@ -37,7 +38,6 @@ LOOK_S = 0.5  # between two looks, where no news comes
 ACTIONS = ("compact", "handoff")
 _ENDS = ("completed", "stopped", "failed")
 _SHOWN = ("goal", "status", "stopped_reason", "step_index", "compact_count", "last_recall")
-_TAIL = 1 << 16  # bytes of decisions.jsonl in which its last line is
 
 
 class RunOperations:
@@ -162,7 +162,6 @@ class RunOperations:
 
         row, place = await self._ledger.do(read)
         folder = self._home.group(place["folder"])
-        journal = folder.sessions / f"{place['stem']}.decisions.jsonl"
         file = row["manifest_file"]
         return {
             "settled": True,
@@ -174,7 +173,7 @@ class RunOperations:
             "handoff_manifest": str(folder.root / "manifests" / file) if file else None,
             "successor": row["successor"],
             "pending_confirm": row["confirm"] if row["status"] == "awaiting_confirm" else None,
-            "decision": await asyncio.to_thread(_last_line, journal),
+            "decision": await asyncio.to_thread(last_decision, self._home, place["folder"], place["stem"]),
         }
 
 
@@ -235,23 +234,6 @@ def _settled(tx: Transaction, session: str, answered: Sequence[int]) -> bool:
         session,
         row["successor"],
     )
-
-
-def _last_line(path: Path) -> dict[str, Any] | None:
-    """The last decision; a line that a crash cut short is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return None
-    for line in reversed(lines):
-        try:
-            if isinstance(found := json.loads(line), dict):
-                return found
-        except ValueError:
-            continue
-    return None
 
 
 OPERATIONS = {

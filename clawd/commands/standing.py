@@ -19,6 +19,7 @@ from clawd.ids import check_session_id, is_job
 from clawd.ledger import contexts, groups
 from clawd.ledger.db import Transaction, peek
 from clawd.lifecycle import exporting, pinned
+from clawd.lifecycle.journal import lines_of, object_of
 
 Params = dict[str, Any]
 LARGEST = 256 << 20  # bytes of a journal that is exported
@@ -65,7 +66,7 @@ def status(home: Home, session: str, group: str | None = None) -> Params:
     settings = merged(config, load_group(home, group))
     shown = peek(home.ledger_file, lambda tx: standing(tx, id, group, home, config, settings))
     shown = shown if shown is not None else standing(None, id, group, home, config, settings)
-    return shown | {"last_decision": _last_decision(home, group, stem)}
+    return shown | {"last_decision": last_decision(home, group, stem)}
 
 
 def standing(
@@ -102,12 +103,13 @@ def standing(
     }
 
 
-def _last_decision(home: Home, group: str, stem: str) -> Params | None:
+def last_decision(home: Home, group: str, stem: str) -> Params | None:
+    """The last line of a session's journal that is whole."""
     root, name = home.group(group).root, f"sessions/{stem}.decisions.jsonl"
     try:
         with os.fdopen(open_beneath(root, name), "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - _LAST, 0))
-            rows = exporting.lines_of(file.read(_LAST)).rows
+            rows = lines_of(file.read(_LAST)).rows
     except (OSError, UnsafePath):
         return None
     return rows[-1] if rows else None
@@ -135,9 +137,7 @@ def export(home: Home, session: str, group: str | None, format: exporting.Format
     metrics, decisions, state = (
         _read(root, f"sessions/{stem}.{name}") for name in ("metrics.jsonl", "decisions.jsonl", "state.json")
     )
-    account = exporting.Account(
-        id, group, exporting.object_of(state), exporting.lines_of(metrics), exporting.lines_of(decisions)
-    )
+    account = exporting.Account(id, group, object_of(state), lines_of(metrics), lines_of(decisions))
     written = []
     for name, data in exporting.files_of(account, format).items():
         relative = f"exports/{stem}/{name}"
