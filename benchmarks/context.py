@@ -23,7 +23,7 @@ from clawd.lifecycle.recall import recall
 from clawd.model import Block
 from clawd.trust import Origin
 
-SESSIONS, TURNS, SYSTEM = 20, 120, 1_100  # SYSTEM: tokens before the conversation
+SESSIONS, TURNS, SYSTEM = 10, 300, 1_100  # SYSTEM: tokens before the conversation
 LIMITS = Thresholds("chat", 60_000, 100_000)
 WAYS = ("none", "masking", "summary", "masking and summary")
 _WORDS = ("service", "reads", "each", "entry", "of", "the", "table", "writes", "what", "changed", "to", "its", "log")
@@ -74,6 +74,7 @@ class _Run:
     _upto: int = 0  # turns that the summary stands for
     _masked: int | None = None
     _summary: str | None = None
+    _block: str = ""
     _before: list[str] = field(default_factory=list)
 
     def take(self, turn: Turn) -> None:
@@ -105,8 +106,13 @@ class _Run:
     def _compact(self) -> None:
         self.compactions += 1
         if "masking" in self.way:
+            before, window = self._masked, self._window()
             self._masked = masking.last_masked(range(len(self._turns)))
-            if self.way == "masking" or self._window() <= 0.7 * LIMITS.soft:
+            if self._window() <= 0.7 * LIMITS.soft:
+                return
+            if self.way == "masking":
+                if self._window() > 0.9 * window:  # what it frees is not worth a prompt that no cache knows
+                    self._masked, self.compactions = before, self.compactions - 1
                 return
         keep, size = 1, 0
         for turn in reversed(self._turns[self._upto :]):
@@ -123,13 +129,14 @@ class _Run:
         self.fresh += sum(_tokens(str(line)) for line in asked.lines())
         self.recalls.append(recall(text, self._pinned()).score or 0.0)
         self._summary, self._upto = text, upto
+        self._block = summary.block_text(self._pinned(), text, "clawd context expand")
 
     def _window(self) -> int:
         return SYSTEM + sum(map(_tokens, self._shown()))
 
     def _shown(self) -> list[str]:
         blocks = [_shown(block, self._masked) for turn in self._turns[self._upto :] for block in turn.blocks]
-        first = [summary.block_text(self._pinned(), self._summary, "clawd context expand")] if self._summary else []
+        first = [self._block] if self._block else []
         return first + [block.content for block in blocks]
 
     def _pinned(self) -> Pinned:

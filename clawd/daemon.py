@@ -109,9 +109,11 @@ class Daemon(Rooms):
         super().__init__(home, config, ledger)
         self.began = self.clock.monotonic()
         self.ready = False
+        self.passing = False
 
     async def serve(self, until_closed: int | None) -> int:
         """Everything, from the first room to the last."""
+        self.passing = until_closed is not None
         with (  # before anybody can know that we run: a signal must not end us half way
             anyio.open_signal_receiver(signal.SIGHUP) as hangups,
             anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as endings,
@@ -182,6 +184,7 @@ class Daemon(Rooms):
             "home": str(self.home.root),
             "uptime_s": round(self.clock.monotonic() - self.began, 3),
             "ready": self.ready,
+            "passing": self.passing,  # it ends with the command that has it for itself
             "groups": len(names),
             "turns": await self.ledger.do(queries.turn_counts),
             "sandboxes": len(self.dispatcher.active),

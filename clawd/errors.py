@@ -80,6 +80,10 @@ class DiskFull(StorageError):
     """It goes on by itself when there is space."""
 
 
+class Ending(StorageError):
+    """The daemon is on its way out and took nothing in: the next one does."""
+
+
 class LeaseLost(ClawdError):
     """A step, tool call or final of an attempt that no longer holds its turn."""
 

@@ -43,14 +43,19 @@ def namespace(said: object) -> str:
     return str(said)
 
 
+def is_agent(said: object) -> bool:
+    """Whether it may be the name of an agent."""
+    return isinstance(said, str) and _AGENT.fullmatch(said) is not None
+
+
 def agent(said: object) -> str:
     """Who an agent is: the same text. Raises UsageError, with what may be written."""
-    if not isinstance(said, str) or not _AGENT.fullmatch(said):
+    if not is_agent(said):
         raise UsageError(
             f"{str(said)[:64]!a} is no agent_id: it has letters, digits and . _ : @ -, and at most 64 characters",
             hint="write it like agent-1",
         )
-    return said
+    return str(said)
 
 
 def is_shared(name: str) -> bool:

@@ -1,6 +1,7 @@
 """The daemon that a command needs: the one that runs, else one of our own for the time of the command.
 
-Ours is told to end by a pipe that closes however we end, so that none is ever left behind.
+Ours is told to end by a pipe that closes however we end, so that none is ever left behind. One that another command
+has for itself ends with that command: it does not come back, and we have one of our own then.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from typing import IO, Any
 import clawd
 from clawd.config.home import Home
 from clawd.control import wire
+from clawd.control.client import ControlClient
 from clawd.errors import ClawdError, HomeBusy
 
 PROGRAM: tuple[str, ...] = (sys.executable, "-m", "clawd")
 _RESTARTS = 3
 _START = 30.0  # seconds until it answers
+_ASK = 5.0  # seconds in which it says whose it is
 _END = 30.0  # seconds until it ended: it parks or finishes its turns within 20
 
 
@@ -37,6 +40,7 @@ class Companion:
         self._home, self._environment = home, environment
         self._note = note
         self._foreign = False
+        self._asked = False  # whose the daemon is that answers
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
         self._output: IO[bytes] | None = None
@@ -47,6 +51,7 @@ class Companion:
         foreign one."""
         deadline, pause, noted = time.monotonic() + _START, 0.01, False
         while not self._answers():
+            self._asked = False
             if self._foreign:
                 if not noted:
                     self._note("the daemon went away; waiting until it is back")
@@ -62,7 +67,16 @@ class Companion:
             pause = min(pause * 1.5, 1.0 if self._foreign else 0.1)
         if noted:
             self._note("the daemon is back")
-        self._foreign = self._process is None
+        if not self._asked:
+            self._foreign = self._process is None and not await self._passes()
+            self._asked = True
+
+    async def _passes(self) -> bool:
+        """Whether the daemon that answers is another command's, and ends with it."""
+        with contextlib.suppress(ClawdError, TimeoutError):
+            async with asyncio.timeout(_ASK), ControlClient(self._home.state) as client:
+                return (await client.call("status")).get("passing") is True
+        return False
 
     def _answers(self) -> bool:
         try:

@@ -169,7 +169,7 @@ def _nothing(note: str) -> dict[str, Any]:
 def _written(out: Path, report: Mapping[str, Any]) -> list[Path]:
     from clawd.files import write_atomic
 
-    out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(0o700, parents=True, exist_ok=True)
     stem = f"memory-experiment-{datetime.now():%Y%m%d-%H%M%S}"
     files = [out / f"{stem}.json", out / f"{stem}.html"]
     write_atomic(files[0], experiments.json_of(report))

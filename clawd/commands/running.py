@@ -73,12 +73,14 @@ class RunOperations:
         session, resume = check_session_id(text(params, "session")), bool(params.get("resume"))
         script = await asyncio.to_thread(files.read, Path(text(params, "script"))) if params.get("script") else None
         name = str(params.get("group") or "main")
+        own: dict[str, Any] = {}
         if resume:
-            name = await self._ledger.do(lambda tx: _resumable(tx, session)["grp"])
+            row = await self._ledger.do(lambda tx: _resumable(tx, session))
+            name, own = row["grp"], {key: row[key] for key in ("profile", "soft", "hard")}
         else:
             await self._operations.group(name)
             await self._operations.adopt_sessions()  # its file may have been put there just now
-        values = self._values(name, params)
+        values = self._values(name, params, own)
         if not resume:
             values |= {"goal": text(params, "goal"), "by_hand": 1}
         now = self._now()
@@ -99,8 +101,8 @@ class RunOperations:
         played = await self._ledger.do(lambda tx: _played(tx, session))
         return await self._stands(session) | played
 
-    def _values(self, group: str, params: Params) -> dict[str, Any]:
-        """The columns that are given, checked."""
+    def _values(self, group: str, params: Params, own: Params) -> dict[str, Any]:
+        """The columns that are given, checked together with those that the session has of its `own`."""
         values = {name: params[name] for name in ("profile", "soft", "hard", "agent_id", "memory_namespace")
                   if params.get(name) is not None}  # fmt: skip
         if "agent_id" in values:
@@ -108,8 +110,8 @@ class RunOperations:
         if "memory_namespace" in values:
             named = scopes.namespace(values["memory_namespace"])
             Scopes(group, frozenset(self._settings(group).group.shared), named).write()
-        own = {name: values.get(name) for name in ("profile", "soft", "hard")}
-        in_force(self._home, self._config(), self._settings(group), **own)
+        limits = {name: (own | values).get(name) for name in ("profile", "soft", "hard")}
+        in_force(self._home, self._config(), self._settings(group), **limits)
         if (confirm := params.get("require_confirm")) is not None:
             if not isinstance(confirm, list) or not set(confirm) <= set(ACTIONS):
                 raise UsageError(f"what can be asked about first: {', '.join(ACTIONS)}")

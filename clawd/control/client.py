@@ -97,6 +97,8 @@ def _lost() -> ConnectionLost:
 
 
 def _raised(error: dict[str, Any]) -> ClawdError:
+    if error.get("ending") is True:
+        return ConnectionLost(str(error.get("message")), hint=error.get("hint"))
     try:
         wire.raise_error(error)
     except ClawdError as raised:

@@ -16,7 +16,7 @@ import struct
 from pathlib import Path
 from typing import Any, NoReturn
 
-from clawd.errors import ClawdError, HomeBusy, NotFound, Refused, UsageError
+from clawd.errors import ClawdError, Ending, HomeBusy, NotFound, Refused, UsageError
 
 NAME = "control.sock"
 LIMIT = 1 << 20  # bytes of a request's line
@@ -88,8 +88,9 @@ async def read_line(reader: asyncio.StreamReader) -> bytes | None:
 
 
 def error_of(error: ClawdError) -> dict[str, Any]:
-    """An error as it travels."""
-    return {"code": error.code, "message": error.message, "hint": error.hint}
+    """An error as it travels. `ending`: whoever asks the next daemon is heard."""
+    ending = {"ending": True} if isinstance(error, Ending) else {}
+    return {"code": error.code, "message": error.message, "hint": error.hint, **ending}
 
 
 def raise_error(error: dict[str, Any]) -> NoReturn:

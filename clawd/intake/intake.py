@@ -19,7 +19,7 @@ from clawd import faults
 from clawd.approvals.context import why_shut
 from clawd.channel import ChannelLimits
 from clawd.clock import Clock, rfc3339
-from clawd.errors import ClawdError, StorageError, UsageError
+from clawd.errors import ClawdError, Ending, StorageError, UsageError
 from clawd.intake import decision
 from clawd.intake.attachments import Attachments, not_fetched
 from clawd.intake.commands import Command, CommandContext, Done, Filed, Press, parse
@@ -106,7 +106,7 @@ class Intake:
         """Take a message in. Raises StorageError when it cannot be kept; at the terminal alone, UsageError for what
         cannot be a message: elsewhere its sender is told, and the platform is read on."""
         if self.closed:
-            raise StorageError("clawd is ending; send it again when it runs")
+            raise Ending("clawd is ending; send it again when it runs")
         terminal = incoming.channel == "terminal"
         if not terminal:
             named = decision.storable(incoming)

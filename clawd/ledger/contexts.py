@@ -34,11 +34,14 @@ def find(tx: Transaction, session: str) -> Row | None:
 
 
 def heir(tx: Transaction, session: str) -> str:
-    """The session that goes on where this one was handed over; itself where it was not."""
+    """The session that goes on where this one was handed over; itself where it was not. A file or a ledger that was
+    brought here may lead in a circle: that ends with the last one before it closes."""
+    seen = {session}
     while (
         row := tx.one("SELECT successor FROM context WHERE session = ? AND successor IS NOT NULL", session)
-    ) is not None:
+    ) is not None and row["successor"] not in seen:
         session = row["successor"]
+        seen.add(session)
     return session
 
 
@@ -164,20 +167,27 @@ def is_live(tx: Transaction, session: str) -> bool:
     return tx.one(f"SELECT 1 FROM turn WHERE session = ? AND {live} LIMIT 1", session) is not None
 
 
+_OF_IT = "SELECT 1 FROM session WHERE id = ? AND grp = ? AND base = ? AND segment"
+_LINKED = {"parent": f"{_OF_IT} < ?", "successor": f"{_OF_IT} > ?"}
+
+
 def take_back(
     tx: Transaction, session: str, columns: Mapping[str, Any], pins: Sequence[Mapping[str, Any]], now: str
 ) -> bool:
-    """A session that the ledger lost, as its state.json has it; gives whether it had no row. Sessions that it names and
-    that are not there are left out."""
-    place = tx.one("SELECT taint FROM session WHERE id = ?", session)
+    """A session that the ledger lost, as its state.json has it; gives whether it had no row. Of the sessions that it
+    names only segments of its own conversation count, an earlier one as its parent and a later one as successor."""
+    place = tx.one("SELECT * FROM session WHERE id = ?", session)
     if find(tx, session) is not None or place is None:
         return False
     of(tx, session, now)
     known = {
         name: value
         for name, value in columns.items()
-        if name not in ("parent", "successor") or tx.one("SELECT 1 FROM session WHERE id = ?", value)
+        if name not in _LINKED or tx.one(_LINKED[name], value, place["grp"], place["base"], place["segment"])
     }
+    later = "SELECT 1 FROM session WHERE grp = ? AND base = ? AND segment > ?"
+    if known.get("status") == "handoff" and not tx.one(later, place["grp"], place["base"], place["segment"]):
+        known |= {"status": "running", "stopped_reason": None, "sealed_at": None}  # nothing goes on for it: it does
     known["taint"] = min(known.get("taint", 1.0), place["taint"])
     update(tx, session, now, **{name: value for name, value in known.items() if name != "updated"})
     for row in pins:

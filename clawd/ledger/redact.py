@@ -86,6 +86,7 @@ PLACES = (
     Place("compaction", ("id",), f"session IN ({_SESSIONS})", ("text", "error"), ("ledger",), _LEDGER),
     Place("context", ("rowid",), "grp = ?", ("goal",), ("manifest", "seed", "refused"), _LEDGER),
     Place("journal", ("id",), f"session IN ({_SESSIONS})", values=("line",), structure=_LEDGER),
+    Place("play", ("rowid",), f"session IN ({_SESSIONS})", values=("script",)),
     # By its key a block is known in the session's file.
     Place("injected", ("id",), "grp = ?", values=("blocks",), structure=STRUCTURE | {"key"}),
 )

@@ -32,6 +32,7 @@ TABLES = (
     "context",
     "pinned",
     "compaction",
+    "play",
     "noted",
     "journal",
     "inbound",

@@ -70,7 +70,7 @@ def _one_of(phrases: Iterable[str]) -> str:
 
 
 def _pattern(phrase: str) -> str:
-    start = r"^[\W_]*(?:[-*\d.)]+\s)?" if phrase.startswith("^") else r"(?<!\w)"
+    start = r"^[\W_]{0,8}(?:[-*\d.)]{1,8}\s)?" if phrase.startswith("^") else r"(?<!\w)"
     words = [word if word == "…" else re.escape(word).replace(r"\*", r"\w*") for word in phrase.lstrip("^").split()]
     joined = r"\s+".join(words).replace(r"\s+…\s+", r"(?:\s+\S+){0,6}?\s+")
     return rf"{start}{joined}(?!\w)"

@@ -194,7 +194,8 @@ def append(tail: bytes, size: int, lines: Sequence[str]) -> Append:
     there = {_name(line) for line in map(object_of, tail.split(b"\n")) if line is not None}
     missing = [line for line in lines if _name(json.loads(line)) not in there]
     data = b"".join(line.encode() + b"\n" for line in missing)
-    return Append(keep, closing + data if data else b"")
+    ended = bool(closing) and _is_torn(last, lines)  # of ours nothing is missing but the end of its line
+    return Append(keep, closing + data if data or ended else b"")
 
 
 def _is_torn(last: bytes, lines: Iterable[str]) -> bool:

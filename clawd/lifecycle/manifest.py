@@ -29,6 +29,7 @@ MOST_BYTES = 64 << 10
 SCHEMA_FILE = Path(__file__).with_name("handoff_manifest.schema.json")
 _LISTS = ("verified", "constraints", "blockers", "decisions")
 _GO_FIRST = ("verified", "decisions")  # where it is too large; a constraint or a blocker is never left out
+_GO_NEXT = ("memory_refs", "artifacts", "open_questions")  # they are known elsewhere, too
 _HIDDEN = "[secret]"
 # Keys by the form that their makers give them, for those that clawd was never told of.
 _KEYS = re.compile(
@@ -147,9 +148,9 @@ def schema() -> dict[str, Any]:
 
 def made(fields: Mapping[str, Any], items: Sequence[Item] = ()) -> HandoffManifest:
     """A manifest that may be written: of `fields`, and of what is pinned, the newest goal and next safe action alone.
-    Secrets are taken out. What is too large loses what was verified, then decisions, the oldest first. Raises
-    ManifestRefused."""
-    kept = list(items)
+    Secrets are taken out. What is too large loses what was verified, then decisions, then ids of memories, files and
+    questions, each time the oldest first. Raises ManifestRefused."""
+    kept, fields = list(items), dict(fields)
     while True:
         manifest = _validated(_scrubbed({"schema_version": VERSION, **_listed(kept), **fields}), "the manifest")
         if (over := len(_packed(manifest)) - MOST_BYTES) <= 0:
@@ -159,6 +160,9 @@ def made(fields: Mapping[str, Any], items: Sequence[Item] = ()) -> HandoffManife
             if mine:
                 break
         else:
+            if (name := next((each for each in _GO_NEXT if fields.get(each)), None)) is not None:
+                fields[name] = fields[name][1:]
+                continue
             raise ManifestRefused(
                 f"the manifest would have {over + MOST_BYTES:,} bytes; it may have {MOST_BYTES:,}",
                 hint="its session holds on to too many constraints and blockers; /new begins without them",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from clawd.lifecycle.constraints import binds
@@ -20,8 +20,11 @@ from clawd.trust import TRUST, Origin
 Class = Literal["goal", "verified", "constraints", "blockers", "decisions", "next_safe_action"]
 CLASSES: tuple[Class, ...] = ("goal", "verified", "constraints", "blockers", "decisions", "next_safe_action")
 ONE: tuple[Class, ...] = ("goal", "next_safe_action")  # of these the last holds
+_GO_FIRST: tuple[Class, ...] = ("verified", "decisions")  # where it is too much
 
-MOST_BYTES = 48 << 10  # of all texts of a session
+MOST_BYTES = 48 << 10  # of all that a session holds on to, as a manifest has it
+MOST_OTHERS = 32 << 10  # of that: constraints and blockers that are not the owner's, whose own always find room
+_EACH = 112  # bytes that a manifest says of an item beside its text: where it is from, and how far that is trusted
 LONGEST_NOTE = 500  # characters of what an agent notes
 LONGEST_GOAL = 500  # of a goal that is the first thing that was typed
 LONGEST_SAID = 4000  # of a sentence: what is longer is none
@@ -283,14 +286,17 @@ class Fit:
 
 
 def size(items: Iterable[Item]) -> int:
-    """Bytes of texts."""
-    return sum(len(item.text.encode("utf-8", "surrogatepass")) for item in items)
+    """Bytes of a manifest that names them: their texts as JSON, and what is said of each. So many short ones, or some
+    that are all quotation marks, never come to more than can be handed over."""
+    return sum(len(json.dumps(item.text, ensure_ascii=False).encode("utf-8", "replace")) + _EACH for item in items)
 
 
-def fit(held: Pinned, new: Sequence[Item], most: int = MOST_BYTES) -> Fit:
+def fit(held: Pinned, new: Sequence[Item], most: int = MOST_BYTES, others: int | None = None) -> Fit:
     """What becomes of new items where all may have so many bytes: goals and next steps that hold no more go first, then
     the oldest of what was verified, then decisions. Constraints and blockers stay: where they are too much, new ones
-    are refused, the owner's last."""
+    are refused, the owner's last; and of those that are not the owner's all beyond `others`, a third less than `most`.
+    """
+    others = most * MOST_OTHERS // MOST_BYTES if others is None else others
     known = {(item.cls, _known(item.text)) for item in held.items if item.cls not in ONE}
     fresh: list[Item] = []
     for item in new:
@@ -299,13 +305,20 @@ def fit(held: Pinned, new: Sequence[Item], most: int = MOST_BYTES) -> Fit:
             known |= {key} if item.cls not in ONE else set()
     everything = [*held.items, *fresh]
     let_go = {id(item) for cls in ONE for item in [each for each in everything if each.cls == cls][:-1]}
+    refused: list[Item] = []
+    theirs = size(item for item in held.items if _stays(item))
+    for item in (each for each in fresh if _stays(each)):
+        if theirs + size([item]) > others:
+            refused.append(item)
+            let_go.add(id(item))
+        else:
+            theirs += size([item])
     total = size(item for item in everything if id(item) not in let_go)
-    for cls in ("verified", "decisions"):
+    for cls in _GO_FIRST:
         for item in everything:
             if total > most and item.cls == cls:
                 let_go.add(id(item))
                 total -= size([item])
-    refused: list[Item] = []
     for owner in (False, True):
         for item in reversed(fresh):
             if total > most and id(item) not in let_go and (item.origin == Origin.OWNER) == owner:
@@ -317,6 +330,19 @@ def fit(held: Pinned, new: Sequence[Item], most: int = MOST_BYTES) -> Fit:
         [item for item in held.items if id(item) in let_go],
         refused,
     )
+
+
+def _stays(item: Item) -> bool:
+    """Whether nothing takes it away again, and the owner did not say it."""
+    return item.origin != Origin.OWNER and item.cls not in (*ONE, *_GO_FIRST)
+
+
+def of_file(items: Iterable[Item]) -> Sequence[Item]:
+    """What a file says is pinned, cleaned, and no more of it than a session may hold. Nobody vouches for a file: none
+    is trusted more than what came by hand."""
+    most = TRUST[Origin.HAND]
+    found = [replace(each, text=_clip(each.text, LONGEST_SAID), trust=min(each.trust, most)) for each in items]
+    return fit(Pinned(), [each for each in found if each.text]).add
 
 
 def _known(text: str) -> str:

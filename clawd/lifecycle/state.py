@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clawd.errors import ClawdError, Refused
+from clawd.ids import file_name
 from clawd.lifecycle.deciding import Thresholds
-from clawd.lifecycle.pinned import CLASSES, ONE, Class, Columns, Item, Pinned
-from clawd.trust import TRUST, Origin
+from clawd.lifecycle.pinned import CLASSES, ONE, Class, Columns, Item, Pinned, goal_of, of_file
+from clawd.scopes import is_agent, is_namespace
+from clawd.trust import Origin
 
 SCHEMA = 1
 MOST_BYTES = 4 << 20
 
+_MOST = 2**53
+Count = Annotated[int, Field(ge=0, le=_MOST)]  # what a ledger can keep
+Moment = Annotated[str, Field(pattern=r"^[ -~]{0,40}$")]
 Status = Literal["running", "phase_boundary", "awaiting_confirm", "completed", "handoff", "stopped", "failed"]
 
 
@@ -29,10 +34,10 @@ class Part(BaseModel):
 
 
 class Pin(Part):
-    id: int | None = None
+    id: Count | None = None
     text: str
-    source_turn: int | None = None
-    ts: str = ""
+    source_turn: Count | None = None
+    ts: Moment = ""
     origin: Origin = Origin.EXTERNAL
     trust: float = Field(default=0.0, ge=0, le=1)
     inherited: bool = False
@@ -94,32 +99,32 @@ class State(Part):
     goal: str = ""
     status: Status = "running"
     stopped_reason: str | None = None
-    step_index: int = Field(default=0, ge=0)
-    window_tokens: int = Field(default=0, ge=0)
-    cumulative_tokens: int = Field(default=0, ge=0)
+    step_index: Count = 0
+    window_tokens: Count = 0
+    cumulative_tokens: Count = 0
     estimated: bool = False
-    compact_count: int = Field(default=0, ge=0)
-    last_recall: float | None = None
+    compact_count: Count = 0
+    last_recall: float | None = Field(default=None, ge=0, le=1)
     profile: str = "chat"
-    soft: int = Field(default=0, ge=0)
-    hard: int = Field(default=0, ge=0)
+    soft: Count = 0
+    hard: Count = 0
     ledger: Held = Held()
     session_file: str = ""
-    offset: int = Field(default=0, ge=0)
+    offset: Count = 0
     agent: Agent = Agent()
     agent_id: str | None = None
     memory_namespace: str | None = None
     handoff_manifest: str | None = None
     pending_confirm: int | None = None
-    last_decision_seq: int = Field(default=0, ge=0)
-    updated_at: str = ""
-    total_cost_usd: float | None = None
+    last_decision_seq: Count = 0
+    updated_at: Moment = ""
+    total_cost_usd: float | None = Field(default=None, ge=0, le=1e9)
     own: dict[str, Any] = {}
     taint: float = Field(default=0.0, ge=0, le=1)
     by_hand: bool = False
-    require_confirm: list[str] | None = None
-    going_on: int = Field(default=0, ge=0)
-    last_metrics_seq: int = Field(default=0, ge=0)
+    require_confirm: list[Literal["compact", "handoff"]] | None = None
+    going_on: Count = 0
+    last_metrics_seq: Count = 0
 
     def data(self) -> bytes:
         return (json.dumps(self.model_dump(by_alias=True, mode="json"), ensure_ascii=False, indent=1) + "\n").encode()
@@ -203,16 +208,16 @@ def columns(state: State) -> dict[str, Any]:
     """Of a lost row of `context`: what its file still knows. What was open (a question, a compaction) is not."""
     stopped = state.status == "stopped"
     status: Status = "running" if state.status in ("awaiting_confirm", "phase_boundary") else state.status
-    manifest = state.handoff_manifest
+    manifest = (state.handoff_manifest or "").removeprefix("manifests/")
     own = {name: state.own.get(name) for name in ("soft", "hard")}
     return {
         "status": status,
         "stopped_reason": state.stopped_reason,
         "gate": "paused" if stopped else None,
-        "goal": state.goal,
+        "goal": goal_of([state.goal]),
         "tag": state.tag,
         "profile": state.own["profile"] if isinstance(state.own.get("profile"), str) else None,
-        **{name: value if type(value) is int and value > 0 else None for name, value in own.items()},
+        **{name: value if type(value) is int and 0 < value <= _MOST else None for name, value in own.items()},
         "require_confirm": None if state.require_confirm is None else json.dumps(state.require_confirm),
         "by_hand": int(state.by_hand),
         "step_index": state.step_index,
@@ -226,9 +231,9 @@ def columns(state: State) -> dict[str, Any]:
         "parent": state.parent,
         "successor": state.successor,
         "going_on": state.going_on,
-        "agent_id": state.agent_id,
-        "memory_namespace": state.memory_namespace,
-        "manifest_file": manifest.removeprefix("manifests/") if manifest else None,
+        "agent_id": state.agent_id if is_agent(state.agent_id) else None,
+        "memory_namespace": state.memory_namespace if is_namespace(state.memory_namespace) else None,
+        "manifest_file": manifest if manifest and file_name(manifest) == manifest else None,
         "sealed_at": state.sealed,
         "seq": state.last_decision_seq,
         "measured": state.last_metrics_seq,
@@ -237,9 +242,9 @@ def columns(state: State) -> dict[str, Any]:
 
 
 def pins(state: State) -> Sequence[dict[str, Any]]:
-    """Rows of `pinned`, but for their session. Nobody vouches for a file: none is trusted more than by hand."""
+    """Rows of `pinned`, but for their session."""
     return [
         {"class": item.cls, "text": item.text, "turn": item.turn, "at": item.at or state.updated_at,
-         "origin": item.origin, "trust": min(item.trust, TRUST[Origin.HAND]), "inherited": int(item.inherited)}
-        for item in state.ledger.items()
+         "origin": item.origin, "trust": item.trust, "inherited": int(item.inherited)}
+        for item in of_file(state.ledger.items())
     ]  # fmt: skip

@@ -29,6 +29,7 @@ from clawd.lifecycle.journal import Confirm
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
+from clawd.trust import Origin
 from clawd.turns.counting import Price, counted
 from clawd.turns.handing_over import OVERFLOW
 from clawd.turns.projecting import Projector
@@ -40,6 +41,10 @@ AGAIN_S, LONGEST_S = 1.0, 60.0
 FULL = (
     "What this conversation holds on to, whatever its window loses, has reached {size} KiB: new constraints and"
     " blockers are not added any more. /new begins with none."
+)
+CROWDED = (
+    "What the agent and its tools want this conversation to hold on to has reached {size} KiB: more constraints and"
+    " blockers of theirs are not added. Yours still are. /new begins with none."
 )
 
 Outcome = Literal["none", "begun", "asked", "later"]
@@ -160,8 +165,10 @@ class Lifecycle:
             contexts.pin(
                 tx, session, item.cls, item.text, turn=item.turn, at=now, origin=item.origin, trust=item.trust
             )  # fmt: skip
-        if fit.refused:
+        if any(item.origin == Origin.OWNER for item in fit.refused):
             self._tell_once(tx, row, turn, "full", FULL.format(size=pinned.MOST_BYTES >> 10), now)
+        elif fit.refused:
+            self._tell_once(tx, row, turn, "crowded", CROWDED.format(size=pinned.MOST_OTHERS >> 10), now)
 
     def _tell_once(self, tx: Transaction, row: Row, turn: Row, what: str, sentence: str, now: str) -> None:
         told = json.loads(row["told"] or "[]")

@@ -130,6 +130,14 @@ def test_a_foreign_daemon_may_die_and_come_back(home: Home, daemon: Start) -> No
     assert "went away" in err
 
 
+def test_another_commands_daemon_that_ends_is_followed_by_its_own(home: Home, cli: Cli, daemon: Start) -> None:
+    """It ends with that command and does not come back: nobody waits for it."""
+    daemon(CLAWD_FAULT="kill@received", CLAWD_PASSING="1")
+    done = cli("chat", "-m", "echo on")
+    assert (done.returncode, done.stdout, len(rows(home))) == (0, "you said echo on\n", 1)
+    assert "went away" not in done.stderr and starts(home) == 2
+
+
 def test_piped_lines_are_messages_in_turn(home: Home, cli: Cli, daemon: Start) -> None:
     daemon()
     assert cli("chat", "-m", "echo unseen", "--session", "terminal:main", "--timeout", "20").returncode == 0

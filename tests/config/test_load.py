@@ -256,7 +256,7 @@ def test_the_example_works_as_it_is_and_says_the_defaults(home: Home) -> None:
             assert first["model"] is None or service is None or price_of(first["model"], {}) is not None
         seen.append(config.model.engine)
         opened.update(config.channels.enabled())
-    assert seen == ["messages", "chat", "chat", "claude-code", "exec", *["offline"] * 8]
+    assert seen == ["messages", "chat", "chat", "claude-code", "exec", *["offline"] * 10]
     assert opened == {"telegram", "slack", "discord"} and config.speech.service is not None
 
 

@@ -52,7 +52,7 @@ class Rows(RuleBasedStateMachine):
     def _look(self, path: bytes, own: bool) -> None:
         """As a hit does, at this one path; then as a renewal does, at everything."""
         if self.tree.get(path, (None, None))[1] == self.known.get(path):
-            pass
+            self.foreign.discard(path)  # what they did is undone: nothing of it is left to be told
         elif not own:
             self.foreign.add(path)
         self._compare(path, path + b"\0", own)

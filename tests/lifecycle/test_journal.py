@@ -32,7 +32,7 @@ def test_a_write_that_was_torn_anywhere_is_completed(texts: list[str], data: st.
     lines = [line(n, text) for n, text in enumerate(texts)]
     whole = after(old, lines)
     torn = whole[: data.draw(st.integers(len(old), len(whole)))]
-    assert after(torn, lines) == whole
+    assert after(torn, lines) == after(whole[:-1], lines) == whole
     assert [each.get("seq") for each in lines_of(whole).rows] == [None, *range(len(texts))]
 
 

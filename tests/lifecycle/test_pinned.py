@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.lifecycle import pinned
+from clawd.lifecycle import manifest, pinned
 from clawd.lifecycle.pinned import Item, Pinned, fit, is_failure, limits_of, of_notes, of_turn, sentences, size
 from clawd.model import Block
 from clawd.sessions.format import parse, write_block
@@ -149,11 +149,39 @@ def test_what_was_verified_goes_before_decisions_and_constraints_never() -> None
     room = size(held.items)
     one = fit(held, [item("blockers", "b" * 5)], room)
     assert ([each.text for each in one.drop], [each.text for each in one.add]) == (["verified2"], ["bbbbb"])
-    two = fit(held, [item("constraints", "c" * 19)], room)
+    two = fit(held, [item("constraints", "c" * 19)], room, room)
     assert [each.text for each in two.drop] == ["decisions1", "verified2"]
     three = fit(held, [item("constraints", "c" * 40), item("blockers", "o", Origin.OWNER)], room)
     assert ([each.text[0] for each in three.refused], [each.text for each in three.add]) == (["c"], ["o"])
     assert "constraints0" not in [each.text for each in (*one.drop, *two.drop, *three.drop)]
+
+
+@pytest.mark.parametrize("text", ["short {}", "{} " + "x" * 490, "{}" + '"' * 480, "{}" + "\u00fc" * 490])
+def test_no_agent_keeps_the_owner_out_and_all_of_it_can_be_handed_over(text: str) -> None:
+    held: list[Item] = [item("goal", "g"), item("next_safe_action", "n")]
+    for turn in range(4):
+        new = [item("constraints", text.format(f"{turn}.{n}")) for n in range(150)]
+        held += fit(Pinned(held), new).add
+    full = len(held)
+    said = [item("constraints", f"Never {n}: " + "o" * 60, Origin.OWNER) for n in range(50)]
+    assert list(fit(Pinned(held), said).add) == said
+    held += said
+    held += fit(Pinned(held), [item("constraints", f"Never do {n}", Origin.OWNER) for n in range(500)]).add
+    assert len(held) > full and size(held) <= pinned.MOST_BYTES
+    fields: dict[str, Any] = {
+        "manifest_id": "m", "created_at": AT, "session_id": "s", "group_id": "g", "profile": "chat", "trigger": "t",
+        "token_snapshot": {"window": 1, "cumulative": 1, "soft": 1, "hard": 2, "estimated": False},
+        "compaction": {"count": 0}, "trust": 0.2, "open_questions": ["?" * 4000] * 6,
+    }  # fmt: skip
+    made = manifest.made(fields, held)
+    assert made.constraints == [each.text for each in held if each.cls == "constraints"]
+    assert len(manifest.text_of(made)) <= manifest.MOST_BYTES
+
+
+def test_a_line_of_dashes_is_no_long_thought() -> None:
+    """Of a rule of a thousand signs every phrase once looked through all of it for each of them."""
+    assert limits_of([f"{'-' * 3990}\n\n{'*' * 3990}\n\nNever."] * 2) == ["Never."]
+    assert limits_of(["-- 1) No borres nada"]) == ["-- 1) No borres nada"]
 
 
 def test_the_same_again_is_not_new_and_the_last_goal_holds() -> None:
@@ -164,7 +192,7 @@ def test_the_same_again_is_not_new_and_the_last_goal_holds() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(pinned.CLASSES), st.text(max_size=30), st.booleans()), max_size=30),
-       st.integers(0, 300))  # fmt: skip
+       st.integers(0, 1500))  # fmt: skip
 def test_it_never_holds_more_than_it_may(items: list[Any], most: int) -> None:
     held: list[Item] = []
     for cls, text, owner in items:

@@ -69,6 +69,32 @@ def test_what_was_open_is_not_taken_back(before: str, status: str, gate: str | N
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [("last_decision_seq", 2**64), ("total_cost_usd", float("inf")), ("window_tokens", 2**63), ("going_on", -1),
+     ("require_confirm", ["pay"]), ("last_recall", float("nan")), ("updated_at", "\u202e"),
+     ("ledger", {"verified": [{"text": "a", "source_turn": 2**63}]})],
+)  # fmt: skip
+def test_what_no_ledger_could_keep_is_no_state(name: str, value: Any) -> None:
+    data = json.dumps(json.loads(made().data()) | {name: value}).encode()
+    with pytest.raises(ClawdError, match="made anew"):
+        state.read(data, "x")
+
+
+def test_what_a_file_pins_is_cleaned_and_no_more_than_a_session_may_hold() -> None:
+    pin = {"origin": "owner", "trust": 1, "inherited": False}
+    said = {"constraints": [{**pin, "text": f"Never {n}\n\x00\u202e[[clawd]] " + "x" * 200} for n in range(999)]}
+    paths = {"handoff_manifest": "manifests/../../../etc/passwd", "memory_namespace": "../x", "agent_id": "a\nb"}
+    value = json.loads(made().data()) | {"ledger": said, "own": {"soft": 2**64}, "goal": "a\nb", **paths}
+    back = state.read(json.dumps(value).encode(), "x")
+    found = pins(back)
+    assert len(found) > 50 and sum(len(each["text"]) for each in found) < 48 << 10
+    assert all(each["text"].isprintable() and each["trust"] == 0.6 for each in found)
+    kept = columns(back)
+    assert {kept[each] for each in ("manifest_file", "memory_namespace", "agent_id", "soft")} == {None}
+    assert kept["goal"] == "a b"
+
+
+@pytest.mark.parametrize(
     "data",
     [b"", b"[]", b"{", b"\xff", b'{"schema": 1}', b'{"schema": 1, "id": "s", "group": "g", "taint": 7}', b"[" * 9999],
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from clawd.lifecycle.manifest import HandoffManifest
 from tests.system.conftest import ROOT, Home, homes, until
 
 TINY = [
@@ -52,40 +53,72 @@ def served() -> Iterator[Home]:
         yield home
 
 
-def test_the_scenarios_of_the_seed(served: Home) -> None:
+COMMANDS = re.findall(r"^clawd (.+)$", (ROOT / "docs" / "context-run.md").read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def page(served: Home) -> dict[str, Any]:
+    """What each command of docs/context-run.md gives: a run by its session, any other by its words."""
+    found = {}
+    for line in COMMANDS:
+        words = shlex.split(line)
+        if words != ["init"]:  # there is a home
+            given = served.json(*words)
+            found[given["session"] if words[:2] == ["context", "run"] else line] = given
+    return found
+
+
+def test_the_page_s_quick_start(page: dict[str, Any]) -> None:
+    assert len(COMMANDS) > 12
+    for tokens, action, trigger in ((260_000, "compact", "soft_compact"), (360_000, "handoff", "hard_handoff")):
+        decided = page[f"context decide --tokens {tokens} --profile coding"]
+        assert (decided["action"], decided["trigger"]) == (action, trigger)
+    assert page["context status --session demo-a"]["status"] == "completed"
+    assert (page["demo-d"]["stopped_reason"], page["demo-d"]["steps"]) == ("completed", 4)
+    assert page["demo-e"]["stopped_reason"] == "handoff" and page["demo-f"]["stopped_reason"] == "completed"
+
+
+def test_the_scenarios_of_the_seed(served: Home, page: dict[str, Any]) -> None:
+    """As the page has them: its commands are the seed's, with our names."""
     home = served
-    limits = ("--profile", "coding", "--max-steps", "20")
 
     # A: nothing but continue
-    words = ("--goal", "demo-A continue only", *limits, "--soft-compact", "500000", "--hard-handoff", "600000")
-    a = play(home, *words, "--session-id", "seed-a")
-    assert (a["session"], a["stopped_reason"], a["steps"], a["compact_count"]) == ("seed-a", "completed", 4, 0)
+    a = page["demo-a"]
+    assert (a["session"], a["stopped_reason"], a["steps"], a["compact_count"]) == ("demo-a", "completed", 4, 0)
     assert a["tokens"] == {"window": 106_000, "cumulative": 245_000} and a["handoff_manifest"] is None
-    assert [(each["action"], each["trigger"]) for each in decisions(home, "seed-a")] == [("continue", "none")] * 4
+    assert [(each["action"], each["trigger"]) for each in decisions(home, "demo-a")] == [("continue", "none")] * 4
 
     # B: compacted
-    words = ("--goal", "demo-B forced compact", *limits, "--soft-compact", "1000", "--hard-handoff", "500000")
-    b = play(home, *words, "--session-id", "seed-b")
+    b = page["demo-b"]
     assert b["stopped_reason"] == "completed" and b["steps"] == 4 and b["compact_count"] >= 1
-    assert {"action": "compact", "trigger": "soft_compact"}.items() <= decisions(home, "seed-b")[0].items()
-    assert len(said(home, "seed-b")) == 4  # nothing is cut
+    assert {"action": "compact", "trigger": "soft_compact"}.items() <= decisions(home, "demo-b")[0].items()
+    assert len(said(home, "demo-b")) == 4  # nothing is cut
 
     # C: handed over, and the successor begins with the manifest alone
-    words = ("--goal", "demo-C forced handoff", *limits, "--soft-compact", "5000", "--hard-handoff", "20000")
-    c = play(home, *words, "--session-id", "seed-c")
+    c = page["demo-c"]
     assert c["stopped_reason"] == "handoff" and c["steps"] == 2
     file = Path(c["handoff_manifest"])
-    assert file.parent == home.layout.group("main").root / "manifests" and file.name.endswith("_seed-c.json")
-    manifest = json.loads(file.read_text())
-    assert (
-        manifest["schema_version"] == "1.1" and manifest["trigger"] == "hard_handoff" and manifest["next_safe_action"]
-    )
-    first, *rest = home.blocks(session="seed-c.2")
+    assert file.parent == home.layout.group("main").root / "manifests" and file.name.endswith("_demo-c.json")
+    manifest = HandoffManifest.model_validate_json(file.read_text())
+    assert (manifest.schema_version, manifest.trigger) == ("1.1", "hard_handoff") and manifest.next_safe_action
+    assert manifest.goal == "demo-C forced handoff"
+    first, *rest = home.blocks(session="demo-c.2")
     assert not rest and "handoff" in first.meta
-    for line in said(home, "seed-c"):
+    for line in said(home, "demo-c"):
         assert line not in first.content
 
-    # short texts, large figures: a stranger's script
+    # what ended does not go on; what is not there is said
+    for ended in ("demo-a", "demo-c"):
+        done = home.cli("context", "run", "--resume", ended)
+        assert done.returncode == 1 and "ended as" in done.stderr
+    assert home.cli("context", "run", "--resume", "nobody").returncode == 5
+    again = home.cli("context", "run", "--goal", "x", "--script", "demo", "--session-id", "demo-a")
+    assert again.returncode == 2 and "already" in again.stderr
+
+
+def test_short_texts_and_large_figures(served: Home) -> None:
+    """A stranger's script: compactions find next to nothing to leave out, and the run completes all the same."""
+    home = served
     tiny = script(home, *TINY)
     for soft, hard, reason in (("1000", "500000", "completed"), ("5000", "20000", "handoff")):
         name = f"tiny-{reason}"
@@ -93,14 +126,6 @@ def test_the_scenarios_of_the_seed(served: Home) -> None:
         found = play(home, *words, play=tiny)
         assert found["stopped_reason"] == reason
         assert (found["compact_count"] >= 1) == (reason == "completed")
-
-    # what ended does not go on; what is not there is said
-    for ended in ("seed-a", "seed-c"):
-        done = home.cli("context", "run", "--resume", ended)
-        assert done.returncode == 1 and "ended as" in done.stderr
-    assert home.cli("context", "run", "--resume", "nobody").returncode == 5
-    again = home.cli("context", "run", "--goal", "x", "--script", "demo", "--session-id", "seed-a")
-    assert again.returncode == 2 and "already" in again.stderr
 
 
 def test_a_run_has_a_daemon_of_its_own_and_stops_after_as_many_steps_as_it_may_take(home: Home) -> None:
@@ -131,6 +156,19 @@ def test_a_run_and_its_daemon_that_are_killed_go_on_where_they_were(home: Home) 
     assert (found["stopped_reason"], found["steps"]) == ("completed", 4)
     assert said(home, "four") == ["step 1", "step 2", "step 3", "step 4"]
     assert [content for role, content in home.said(session="four") if role == "user"].count("four steps") == 1
+
+
+def test_a_run_that_is_killed_alone_goes_on_while_its_daemon_still_ends(home: Home) -> None:
+    slow = [{"text": f"step {n}", "delay_s": 1.5 if n == 2 else 0} for n in range(1, 4)]
+    plan = script(home, *slow)
+    run = home.spawn("context", "run", "--goal", "three", "--script", plan, "--session-id", "alone")
+    until(lambda: home.messages(session="alone", state="claimed") and len(home.messages(session="alone")) == 2)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    found = play(home, "--resume", "alone", play="")
+    assert (found["stopped_reason"], found["steps"]) == ("completed", 3)
+    assert said(home, "alone") == ["step 1", "step 2", "step 3"]
+    assert not home.left_over()
 
 
 def test_whoever_leaves_comes_back(served: Home) -> None:
@@ -204,20 +242,6 @@ def test_where_no_sandbox_can_be_an_experiment_says_so(home: Home) -> None:
     done = home.cli("experiment", "memory", "--backends", "file,mem0")
     assert done.returncode == 1 and "docker" in done.stderr.lower() and "clawd doctor" in done.stderr
     assert not (home.root / "exports").exists()
-
-
-COMMANDS = re.findall(r"^clawd (.+)$", (ROOT / "docs" / "context-run.md").read_text(), re.MULTILINE)
-
-
-def test_every_command_of_the_page_works(served: Home) -> None:
-    home = served
-    assert len(COMMANDS) > 12
-    for line in COMMANDS:
-        words = shlex.split(line)
-        if words[0] == "init":
-            continue
-        done = home.cli(*words)
-        assert done.returncode == 0, f"{line}: {done.stdout} {done.stderr}"
 
 
 def test_what_asks_first(served: Home) -> None:

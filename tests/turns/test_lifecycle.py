@@ -322,7 +322,14 @@ async def test_when_it_is_full_the_owner_is_told_once(tmp_path: Path) -> None:
         for n in range(4):
             notes = {"constraints": [f"{n} {i} {'x' * 480}" for i in range(100)]}
             await stage.turn(notes=notes)
-        assert sum("holds on to" in text for text in await stage.ground.notices()) == 1
+        assert sum("more constraints" in text for text in await stage.ground.notices()) == 1
+        assert sum(len(text) for _, text, _ in await stage.pinned()) <= 32 << 10
+        await stage.turn(said="You must never push.")
+        assert "You must never push." in [text for _, text, _ in await stage.pinned()]
+        assert not any("48 KiB" in text for text in await stage.ground.notices())
+        for n in range(2):
+            await stage.turn(said="\n\n".join(f"Never {n} {i} {'x' * 290}." for i in range(90)))
+        assert sum("48 KiB" in text for text in await stage.ground.notices()) == 1
         assert sum(len(text) for _, text, _ in await stage.pinned()) <= 48 << 10
 
 
