@@ -13,7 +13,7 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.config.schema import Config
 from clawd.errors import ConfigError, NotFound, StorageError
 from clawd.files import write_atomic
-from clawd.lifecycle import calibrating, policies, profiles
+from clawd.lifecycle import policies, profiles
 from clawd.lifecycle.deciding import Facts, Thresholds
 from clawd.lifecycle.deciding import decide as decided
 from clawd.usage.prices import window_of
@@ -43,6 +43,8 @@ def calibrate(home: Home, profile: str | None, group: str | None, *, write: bool
     """{profile, sessions, sufficient, soft|null, hard|null, file|null, said}: what past sessions recommend, and a
     sentence. With `write` that is kept in `state/calibrations/`; in force it is when the config names it. Raises
     ConfigError, NotFound, StorageError."""
+    from clawd.lifecycle import calibrating
+
     config, settings = _said(home, group or "main")
     name = profile or settings.group.profile or profiles.DEFAULT
     if name not in profiles.known(config):

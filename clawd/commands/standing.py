@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawd.commands.limits import in_force
 from clawd.commands.looking import session_place
@@ -18,8 +18,11 @@ from clawd.files import open_beneath, put_beneath
 from clawd.ids import check_session_id, is_job
 from clawd.ledger import contexts, groups
 from clawd.ledger.db import Transaction, peek
-from clawd.lifecycle import exporting, pinned
+from clawd.lifecycle import pinned
 from clawd.lifecycle.journal import lines_of, object_of
+
+if TYPE_CHECKING:
+    from clawd.lifecycle.exporting import Format
 
 Params = dict[str, Any]
 LARGEST = 256 << 20  # bytes of a journal that is exported
@@ -129,9 +132,11 @@ def outcome(home: Home, session: str, compaction: int) -> Params | None:
     return peek(home.ledger_file, read)
 
 
-def export(home: Home, session: str, group: str | None, format: exporting.Format) -> tuple[Params, list[str]]:
+def export(home: Home, session: str, group: str | None, format: Format) -> tuple[Params, list[str]]:
     """({session, format, files[]}, a sentence for everything that is left out). What an earlier export wrote is
     replaced. Raises NotFound, Refused for what is too large, UnsafePath, StorageError."""
+    from clawd.lifecycle import exporting
+
     group, stem, id = place(home, session, group)
     root = home.group(group).root
     metrics, decisions, state = (
