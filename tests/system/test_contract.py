@@ -28,7 +28,8 @@ SKILL = "name, scope, group|null, description, fitness|null, shadows, proposed, 
 SCHEDULE = "id, group, expr, tz, next|null, last|null, enabled, proposed, error|null"
 MEMORY = (
     "id, kind, status, trust, origin, source, event_time, created, updated, taint, private, key|null, tags[],"
-    " derived_from[], supersedes|null, said{quote, inbound|null}|null, file|null, text"
+    " derived_from[], supersedes|null, namespace|null, said{quote, inbound|null}|null, file|null,"
+    " text"
 )
 FIRING = "id, due, fired|null, outcome, reason|null, turn|null"
 CONTRACT = {
