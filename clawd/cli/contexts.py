@@ -1,4 +1,4 @@
-"""`clawd context status|compact|handoff|signal|export`."""
+"""`clawd context status|compact|handoff|signal|export|decide|calibrate`."""
 
 from __future__ import annotations
 
@@ -91,6 +91,27 @@ def export(options: Namespace, home: Home) -> int:
         sys.stdout.write("".join(f"{clean(file)}\n" for file in found["files"]))
     for note in notes:
         say(note)
+    return 0
+
+
+def decide(options: Namespace, home: Home) -> int:
+    from clawd.commands import limits
+
+    found = limits.decide(home, options.tokens, options.profile, options.phase_done, options.group)
+    notes = found.pop("notes")
+    give(found, options.json)
+    for note in notes:
+        say(note)
+    return 0
+
+
+def calibrate(options: Namespace, home: Home) -> int:
+    from clawd.commands import limits
+
+    found = limits.calibrate(home, options.profile, options.group, write=options.write)
+    said = found.pop("said")
+    give(found, options.json)
+    say(said)
     return 0
 
 

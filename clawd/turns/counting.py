@@ -38,16 +38,17 @@ def counted(
     last: Columns | None,
     calls: Sequence[Columns],
     price: Price,
-    fixed: int = 0,
+    *,
+    compacted: bool = False,
 ) -> Counted:
     """`row` is the session's before the turn; `last` the newest call that the gateway settled, `calls` all of them.
-    `fixed` characters stand before each conversation: they count where nothing else is known of it."""
+    `compacted`: while the turn was at work, so that what its calls read is not what the next prompt would hold."""
     characters = sum(map(length, blocks))
     answered = sum(length(block) for block in blocks if block.role == "assistant")
     window, estimated = row["window"] + estimate.tokens(characters), True
-    if not row["window"]:
-        window += estimate.tokens(fixed)
-    if last is not None:
+    if compacted:
+        pass
+    elif last is not None:
         window, estimated = last["input"] + last["output"], bool(last["estimated"])
     elif turn["window_tokens"] is not None:
         window, estimated = turn["window_tokens"], False

@@ -31,7 +31,7 @@ from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
 from clawd.trust import Origin
-from clawd.turns.counting import Counted, Price, counted
+from clawd.turns.counting import Price, counted
 from clawd.turns.handing_over import OVERFLOW
 from clawd.turns.projecting import Projector
 from clawd.turns.ruling import DEFAULT, Rules
@@ -138,7 +138,9 @@ class Lifecycle:
         row = contexts.of(tx, session, now)
         rules = self.rules(row)
         self._pin(tx, row, turn, blocks, now)
-        found = counted(row, turn, blocks, contexts.last_call(tx, turn), contexts.calls(tx, turn["id"]), self._price)
+        last, calls = contexts.last_call(tx, turn), contexts.calls(tx, turn["id"])
+        compacted = contexts.was_compacted(tx, session, turn["claimed_at"])
+        found = counted(row, turn, blocks, last, calls, self._price, compacted=compacted)
         tx.execute(
             "UPDATE turn SET window_tokens = ?, cumulative_tokens = ? WHERE id = ?",
             *(found.window, found.cumulative, turn["id"]),
@@ -156,7 +158,7 @@ class Lifecycle:
             taint=min(row["taint"], turn["taint"]),
             **{name: value for name, value in own.items() if row[name] is None and value is not None},
         )
-        self._measure(tx, session, found, now)
+        self.measure(tx, session, "turn", now, used=found.used, costs=found.costs, latency_ms=found.latency_ms)
         row = contexts.of(tx, session, now)
         if row["status"] in contexts.ENDED or row["gate"] == "paused":
             return
@@ -188,11 +190,6 @@ class Lifecycle:
         to = Address.of(turn)
         deliveries.enqueue(
             tx, to, session=row["session"], kind="notice", text=sentence, now=now, limits=self._limits(to.channel)
-        )  # fmt: skip
-
-    def _measure(self, tx: Transaction, session: str, found: Counted, now: str) -> None:
-        self.measure(
-            tx, session, "turn", now, used=found.used, costs=found.costs, latency_ms=found.latency_ms
         )  # fmt: skip
 
     def measure(self, tx: Transaction, session: str, event: str, now: str, **more: Any) -> None:
@@ -271,7 +268,7 @@ class Lifecycle:
         turn: int | None = None,
     ) -> Outcome:
         session, now = row["session"], self._now()
-        if decision.trigger == "manual" and row["wanted"] is not None:
+        if decision.action == row["wanted"]:  # whatever asks for it by now
             confirmed_by = confirmed_by or row["confirmed_by"]
         if decision.action == "handoff" and decision.trigger != "manual" and contexts.is_refused(row):
             decision = Decision("continue", decision.trigger, "it cannot be handed over")
@@ -295,16 +292,14 @@ class Lifecycle:
         contexts.update(tx, session, now, wanted=None, confirmed_by=confirmed_by)
         row = contexts.of(tx, session, now)
         if decision.action == "compact":
-            if contexts.compactions(tx, session, "begun", "asked", "ready"):
+            if contexts.open_compaction(tx, session) is not None:
                 return "none"
             self._compactor.begin(tx, row, decision.trigger, turn, now)
             return "begun"
-        successor = self._handing.begin(tx, row, decision, rules.limits, now, confirmed_by)
+        self._handing.begin(tx, row, decision, rules.limits, now, confirmed_by)
         if contexts.of(tx, session, now)["status"] not in contexts.ENDED:
             return "none"
         self.measure(tx, session, "handoff", now)
-        if successor is not None:
-            contexts.update(tx, successor, now)
         return "begun"
 
     def journal(
@@ -361,7 +356,8 @@ class Lifecycle:
             pause = min(pause * 2, LONGEST_S)
 
     async def act(self, session: str) -> None:
-        """Do what is open, in this order: the successor's beginning, a compaction, the files. Safe to repeat."""
+        """Do what is open, in this order: the successor's beginning, a compaction, the files, the successor's. Safe to
+        repeat."""
         async with self._one.hold(session):
             for to in await self._ledger.do(lambda tx: _unsent(tx, session)):
                 self._deliver(to)
@@ -371,6 +367,10 @@ class Lifecycle:
             await self._handing.act(session)
             await self._compactor.act(session)
             await self._projector.act(session)
+        row = await self._ledger.do(lambda tx: contexts.find(tx, session))
+        if row is not None and row["successor"] is not None:  # it has its beginning now, and may have no turn for long
+            async with self._one.hold(row["successor"]):
+                await self._projector.act(row["successor"])
 
     async def recover(self) -> None:
         """After a start: all that an earlier daemon left open."""

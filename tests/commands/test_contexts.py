@@ -159,6 +159,8 @@ def test_a_session_is_handed_over_and_then_it_is_over(home: Home) -> None:
     stands = standing.status(home, SESSION)
     assert (stands["status"], stands["successor"], stands["stopped_reason"]) == ("handoff", f"{SESSION}.2", "handoff")
     manifest = json.loads(Path(stands["handoff_manifest"]).read_text())
+    state = json.loads((home.group("main").sessions / "mmkr_agent-1_2.state.json").read_text())  # before any turn of it
+    assert (state["id"], state["parent"]) == (f"{SESSION}.2", SESSION)
     assert manifest["goal"] == "Count the rows of /srv/copy" and manifest["session_id"] == SESSION
     assert standing.status(home, f"{SESSION}.2")["parent"] == SESSION
     before = row(home)
