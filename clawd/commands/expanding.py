@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clawd.commands.looking import check_group, rows_of, session_place
+from clawd.commands.looking import check_group, rows_of
+from clawd.commands.standing import place, segment
 from clawd.config.home import Home
 from clawd.errors import NotFound
-from clawd.ids import check_session_id
-from clawd.ledger import contexts
-from clawd.ledger import groups as group_rows
+from clawd.ledger import contexts, groups
 from clawd.ledger.db import Row, Transaction, peek
 from clawd.lifecycle.compaction import turn_of
 from clawd.lifecycle.masking import is_masked
@@ -23,25 +22,24 @@ from clawd.sessions.reading import markers, read_from
 
 def expand(home: Home, session: str, compaction: int | None = None, group: str | None = None) -> list[dict[str, Any]]:
     """The messages that it stands for, then the tool output that it left out of others, as `session show` has them;
-    without a number of the newest one. Raises NotFound."""
-    check_session_id(session)
+    without a number of the newest one, with one also of what the conversation was before. Raises NotFound."""
     check_group(home, group)
-    place = session_place(home, session)
-    if place is None or group not in (None, place[0]):
-        raise NotFound(f"there is no session {session!r}", hint="clawd session list")
+    folder, stem, _ = place(home, session, group)
 
-    def read(tx: Transaction) -> list[Row]:
-        found = group_rows.session(tx, session)
-        return contexts.compactions(tx, found.id, "written") if found else []
+    def read(tx: Transaction) -> tuple[str, list[Row]]:
+        found = segment(tx, session)
+        if found is not None and compaction is not None:
+            found = groups.segment_of_compaction(tx, found.base, compaction) or found
+        return (found.stem, contexts.written_compactions(tx, found.id)) if found else (stem, [])
 
-    rows = peek(home.ledger_file, read) or []
+    stem, rows = peek(home.ledger_file, read) or (stem, [])
     wanted = [row for row in rows if compaction in (None, row["id"])]
     if not wanted:
         what = f"has no compaction {compaction}" if compaction is not None else "was not compacted"
         raise NotFound(f"session {session!r} {what}", hint=f"clawd context status --session {session}")
     row = wanted[-1]
     before = [each for each in rows if each["id"] < row["id"]]
-    path = home.group(place[0]).sessions / f"{place[1]}.md"
+    path = home.group(folder).sessions / f"{stem}.md"
     return rows_of(_left_out(path, row, before))
 
 

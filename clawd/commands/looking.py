@@ -218,7 +218,7 @@ def config_check(home: Home, file: Path | None) -> Shown:
 
 
 def session_file(home: Home, id: str) -> Path:
-    """The file of a session: the newest segment of a plain id. Raises NotFound."""
+    """The file of a session: the newest segment of a plain id, the first of `<id>.1`. Raises NotFound."""
     if (place := session_place(home, id)) is None:
         raise NotFound(f"there is no session {id!r}", hint="clawd session list")
     group, stem = place
@@ -229,7 +229,7 @@ def session_place(home: Home, id: str) -> tuple[str, str] | None:
     """(group, stem) of a session that is in the ledger, or whose file a person put there."""
 
     def read(tx: Transaction) -> tuple[str, str] | None:
-        row = group_rows.session(tx, id)
+        row = group_rows.meant(tx, id)
         return (group_rows.get(tx, row.group).folder, row.stem) if row else None
 
     dropped = ((each["group"], each["stem"]) for each in _dropped(home) if each["id"] == id)

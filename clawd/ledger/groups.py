@@ -124,6 +124,24 @@ def session(tx: Transaction, id: str) -> SessionRow | None:
     return _session(row) if row and row["stem"] else None
 
 
+def meant(tx: Transaction, id: str) -> SessionRow | None:
+    """The same for who wants to look at one: the first segment, whose plain id is its conversation's, is `<id>.1`."""
+    if (found := session(tx, id)) is not None or not id.endswith(".1"):
+        return found
+    row = tx.one("SELECT * FROM session WHERE id = ? AND base = id AND segment = 1", id.removesuffix(".1"))
+    return _session(row) if row and row["stem"] else None
+
+
+def segment_of_compaction(tx: Transaction, base: str, compaction: int) -> SessionRow | None:
+    """The segment of a conversation that was compacted by this."""
+    row = tx.one(
+        "SELECT s.* FROM session s JOIN compaction c ON c.session = s.id WHERE s.base = ? AND c.id = ?",
+        base,
+        compaction,
+    )
+    return _session(row) if row else None
+
+
 def open_session(tx: Transaction, base: str, group: str, now: str) -> SessionRow:
     """The newest segment of `base`, made if it is new. Raises UsageError when the id belongs to another group, or is of
     the kind that jobs have."""

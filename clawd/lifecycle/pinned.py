@@ -120,6 +120,19 @@ def of_rows(rows: Iterable[Columns]) -> Pinned:
     )  # fmt: skip
 
 
+_COLUMNS = ("class", "text", "turn", "at", "origin", "trust", "inherited")
+
+
+def packed(rows: Iterable[Columns]) -> str:
+    """The ledger's rows as one text, as they are now."""
+    return json.dumps([{name: row[name] for name in _COLUMNS} for row in rows], ensure_ascii=False)
+
+
+def unpacked(text: str | None) -> Pinned:
+    """The same again."""
+    return of_rows({**row, "id": None} for row in json.loads(text or "[]") if row["class"] in CLASSES)
+
+
 def of_turn(
     notes: Iterable[Any], blocks: Sequence[Block], *, taint: float, turn: int, at: str, held: Pinned
 ) -> list[Item]:
@@ -346,11 +359,6 @@ def of_file(items: Iterable[Item]) -> Sequence[Item]:
     most = TRUST[Origin.HAND]
     found = [replace(each, text=_clip(each.text, LONGEST_SAID), trust=min(each.trust, most)) for each in items]
     return fit(Pinned(), [each for each in found if each.text]).add
-
-
-def inherited(items: Iterable[Item]) -> list[Item]:
-    """The same, as a successor begins with them."""
-    return [replace(item, inherited=True, id=None) for item in items]
 
 
 def _known(text: str) -> str:

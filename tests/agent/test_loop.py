@@ -286,7 +286,7 @@ def test_effort_and_the_long_name_of_the_limit(stage: Rehearsal, model: Standin)
         ("bash", "", "'command' is missing"),
         ("bash", {"comand": "ls"}, "'command' is missing"),
         ("sudo rm!", {}, "There is no tool 'sudo rm!'. There are: bash, read, write, send_message."),
-        ("note", {"line": "x"}, "There is no tool 'note'"),
+        ("jot", {"line": "x"}, "There is no tool 'jot'"),
     ],
     ids=lambda value: str(value)[:20],
 )

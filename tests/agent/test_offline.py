@@ -50,7 +50,7 @@ def test_sentences(tmp_path: Path, text: str, reply: str) -> None:
 @pytest.mark.parametrize(
     ("text", "call"),
     [
-        ("note: buy milk", ("note", {"line": "- 2026-11-29 14:05:06 buy milk"})),
+        ("note: buy milk", ("jot", {"line": "- 2026-11-29 14:05:06 buy milk"})),
         ("send: hi", ("send_message", {"text": "hi"})),
         ("send file: a b.txt", ("send_file", {"path": "a b.txt"})),
         ("sh: echo x", ("bash", {"command": "echo x"})),

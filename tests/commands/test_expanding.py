@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from clawd.cli.main import run
+from clawd.commands import looking, standing
 from clawd.commands.expanding import expand
 from clawd.config.begin import ensure_group
 from clawd.config.home import Home
 from clawd.errors import NotFound
 from clawd.ledger import contexts, groups
-from clawd.ledger.db import Ledger
+from clawd.ledger.db import Ledger, Transaction
 from clawd.model import Block
 from clawd.sessions.file import SessionFile
 
@@ -75,3 +76,24 @@ def test_by_command(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["turn"] for row in json.loads(capsys.readouterr().out)] == [1, 2, 3]
     assert run([*words, "--compaction", "7"]) == 5
     assert run(words) == 0 and "ask 4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("status", ["handoff", "running"])  # handed over, or left by /new
+def test_what_the_conversation_was_before_is_found_by_its_old_id(home: Home, status: str) -> None:
+    def goes_on(tx: Transaction) -> None:
+        groups.next_segment(tx, "terminal:main", NOW)
+        contexts.of(tx, "terminal:main.2", NOW)
+        contexts.update(tx, "terminal:main", NOW, status=status)
+
+    before = expand(home, "terminal:main", 2)
+    ledger = Ledger.open(home.ledger_file)
+    ledger.tx(goes_on)
+    ledger.close()
+    for session in ("terminal:main", "terminal:main.1", "terminal:main.2"):
+        assert expand(home, session, 2) == before
+    assert expand(home, "terminal:main.1") == before
+    shown = looking.session_blocks(home, "terminal:main.1")
+    assert len(shown) == 32 and looking.session_blocks(home, "terminal:main") == []
+    assert standing.status(home, "terminal:main.1")["session"] == "terminal:main"
+    with pytest.raises(NotFound):
+        looking.session_file(home, "terminal:main.2.1")

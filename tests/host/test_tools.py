@@ -29,6 +29,7 @@ from clawd.host.tools import (
     tool_help,
 )
 from clawd.ledger.deliveries import LONG
+from clawd.resources import shipped
 from clawd.turns.desk import Lease
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +54,12 @@ async def do(context: ToolContext, tool: Any, **arguments: Any) -> dict[str, Any
     act = await tool.prepare(context, tool.Arguments(**arguments))
     result: dict[str, Any] = act(None, 7)
     return result
+
+
+def test_no_tool_has_the_name_of_one_of_the_sandbox() -> None:
+    """A runner looks there first: the daemon's would never be called."""
+    declared = json.loads(shipped("containers/agent/tools/declared.json").read_text("utf-8"))
+    assert built_in().keys().isdisjoint(each["name"] for each in declared)
 
 
 def test_every_tool_is_declared_tersely_and_explained_in_full() -> None:
@@ -236,6 +243,9 @@ async def test_a_note_is_kept_clean_and_says_what_was_pinned(context: ToolContex
         def insert(self, table: str, **row: Any) -> int:
             kept.append((table, tuple(row.values())))
             return 1
+
+        def one(self, sql: str, turn: int) -> dict[str, int]:
+            return {"size": 0}
 
     act = await note.prepare(context, note.Arguments(goal=" a\n\u202eb ", verified=["v" * 900, " "]))
     assert callable(act)

@@ -251,6 +251,12 @@ def test_what_asks_first(served: Home) -> None:
     assert (yes["stopped_reason"], yes["compact_count"]) == ("handoff", 1)
     asked = [each["confirm"]["granted"] for each in decisions(home, "yes") if each.get("confirm")]
     assert asked == [None, True, None, True]
+    shown = home.cli(
+        "context", "run", *limits, "--script", "demo", "--require-confirm", "handoff", "--yes", "--session-id", "as"
+    )
+    assert [line for line in shown.stderr.splitlines() if line.startswith("asked first")] == [
+        "asked first: handoff of session as at 47,000 tokens: yes"
+    ]
 
     # a no: it goes on as it is, and the command says so at its end
     far = ("--goal", "ask first", "--soft-compact", "5000", "--hard-handoff", "500000", "--require-confirm", "compact")

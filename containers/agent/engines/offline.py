@@ -166,7 +166,7 @@ def schedules(turn: Turn) -> str:
 
 def keep_note(turn: Turn, text: str) -> str:
     line = f"- {turn.now()[:19].replace('T', ' ')} {text}"
-    result = turn.round("", [("note", {"line": line})])[0]
+    result = turn.round("", [("jot", {"line": line})])[0]
     return f"Noted: {text}" if not result.startswith("[") else f"I could not keep that note. {result[1:-1]}"
 
 

@@ -37,7 +37,7 @@ def run(turn: Turn, name: str, given: dict[str, Any], nth: int, resumed: bool) -
     wrong = arguments.wrong(name, takes, given)
     if wrong:
         return wrong
-    if name == "note":  # looks whether its line is there
+    if name == "jot":  # looks whether its line is there
         return files.note(turn, given["line"], resumed)
     # What is written again is the same; an edit would find its own text.
     if resumed and name != "write" and not only_reads(name, given):

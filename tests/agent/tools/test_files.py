@@ -200,21 +200,21 @@ def test_line_endings_are_kept(bench: Bench, lines: list[str], at: int, length: 
 
 def test_a_note_is_a_line_and_after_a_crash_it_is_there_once(bench: Bench) -> None:
     file = bench.work / "notes.md"
-    assert bench("note", line="- a") == "kept in notes.md"
-    assert bench("note", line="- a", again=True) == "kept in notes.md"
+    assert bench("jot", line="- a") == "kept in notes.md"
+    assert bench("jot", line="- a", again=True) == "kept in notes.md"
     assert file.read_text() == "- a\n"
     file.write_text("- a\nby hand")
-    bench("note", line="- b", again=True)
+    bench("jot", line="- b", again=True)
     assert file.read_text() == "- a\nby hand\n- b\n"
 
 
 def test_a_note_goes_into_a_file_alone(bench: Bench, tmp_path: Path) -> None:
     (bench.work / "notes.md").symlink_to(tmp_path / "else")
-    assert bench("note", line="- a").startswith("[notes.md cannot be written")
+    assert bench("jot", line="- a").startswith("[notes.md cannot be written")
     assert not (tmp_path / "else").exists()
     (bench.work / "notes.md").unlink()
     os.mkfifo(bench.work / "notes.md")
-    assert bench("note", line="- a").startswith("[notes.md cannot be written: it is no ordinary file")
+    assert bench("jot", line="- a").startswith("[notes.md cannot be written: it is no ordinary file")
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(bench: Bench) -> None:
