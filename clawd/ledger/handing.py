@@ -38,9 +38,9 @@ def take_back(tx: Transaction, session: str, now: str) -> int:
     """Withdraw what waits to go on by itself and has not begun: another that goes on takes its place, or a person's
     word. Gives how many turns that were."""
     rows = tx.all(
-        f"SELECT id FROM turn t WHERE session = ? AND {_WAITS} AND attempt = 0 AND EXISTS (SELECT 1 FROM turn_wake tw"
-        " WHERE tw.turn = t.id) AND NOT EXISTS (SELECT 1 FROM turn_wake tw JOIN wake w ON w.id = tw.wake"
-        " WHERE tw.turn = t.id AND w.kind <> 'handoff')",
+        f"SELECT id FROM turn t WHERE session = ? AND {_WAITS} AND claimed_at IS NULL"
+        " AND EXISTS (SELECT 1 FROM turn_wake tw WHERE tw.turn = t.id) AND NOT EXISTS (SELECT 1 FROM turn_wake tw"
+        " JOIN wake w ON w.id = tw.wake WHERE tw.turn = t.id AND w.kind <> 'handoff')",
         session,
     )
     for row in rows:
