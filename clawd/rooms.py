@@ -51,11 +51,9 @@ from clawd.intake import Done, Intake, Rules
 from clawd.intake.attachments import Attachments
 from clawd.intake.speech import Speech
 from clawd.ledger import questions, scripts
-from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.ledger.deadlines import Deadlines
 from clawd.ledger.store import LedgerStore
-from clawd.lifecycle.deciding import Thresholds
 from clawd.lifecycle.store import manifest_store
 from clawd.memory.kept import MemoryStore
 from clawd.owner import Owner
@@ -164,6 +162,9 @@ class Rooms:
                 self.config.group, lambda group: self.config.problem_of(group) is None, lambda: group_folders(home)
             ),
         )
+        self.ruling = Ruling(
+            lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root
+        )
         self.composer = Composer(
             home,
             clock,
@@ -175,13 +176,13 @@ class Rooms:
             recall=self.memories.recall,
             given=self.memories.shown,
             script=lambda session: ledger.do(lambda tx: scripts.of(tx, session)),
-            hard=lambda group, standing: self._thresholds_of(group, standing).hard,
+            hard=lambda group, standing: self.ruling.limits(group, standing).hard,
         )
         self.jobs = Jobs(ledger, clock, self.composer.engine, lambda group: self.dispatcher.wake(group))
         self.recorder = Recorder(
             home, ledger, clock, signals, tasks, self.jobs, lambda group: self.dispatcher.wake(group)
         )
-        compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self._thresholds_of)
+        compactor = Compactor(home, ledger, clock, self.jobs, self.composer, self.recorder.alone, self.ruling.limits)
         self.handing = HandingOver(
             home,
             ledger,
@@ -191,9 +192,6 @@ class Rooms:
             deliver=self.outbox.wake,
             wake=lambda group: self.dispatcher.wake(group),
             tell=lambda sentence: self.owner.tell_soon(sentence),
-        )
-        self.ruling = Ruling(
-            lambda: self.config.current, self.config.for_group, window=prices.window_of, root=home.root
         )
         self.lifecycle = Lifecycle(
             ledger,
@@ -206,6 +204,7 @@ class Rooms:
             price=self.books.cost,
             limits=self.channels.limits_of,
             deliver=lambda to: self.outbox.wake(to),
+            tell=lambda sentence: self.owner.tell_soon(sentence),
         )
         compactor.reconsider, compactor.soon = self.lifecycle.reconsider, self.lifecycle.soon
         compactor.measure = self.lifecycle.measure
@@ -510,11 +509,6 @@ class Rooms:
         """What holds for a group now, also by an edit that nobody told us of."""
         self.reloads.renew()
         return self.config.for_group(group)
-
-    def _thresholds_of(self, group: str, standing: Standing) -> Thresholds:
-        """At how many tokens a session of the group is compacted, and handed over."""
-        own = {"profile": standing.profile, "soft": standing.soft, "hard": standing.hard}
-        return self.ruling({"grp": group, **own, "require_confirm": None}).limits
 
     def _config_of(self, group: str) -> None:
         """A group's file may say something else now."""

@@ -18,6 +18,7 @@ from clawd.config.home import Home
 from clawd.ledger import contexts
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.deliveries import Address
+from clawd.lifecycle import journal
 from clawd.lifecycle.deciding import Decision
 from clawd.lifecycle.journal import Confirm
 
@@ -42,15 +43,12 @@ def _nothing(*arguments: Any, **named: Any) -> None:
 
 
 def _note(tx: Transaction, session: str, decision: Decision, confirm: Confirm) -> None:
-    """A line without thresholds: nobody knows here which hold."""
     now = rfc3339(SystemClock().now())
     row = contexts.of(tx, session, now)
-    line = {
-        "ts": now, "session_id": session, "step_index": row["step_index"], "action": decision.action,
-        "trigger": decision.trigger, "total_tokens": row["window"], "soft": None, "hard": None,
-        "estimated": bool(row["estimated"]),
-        "confirm": {"required": True, "granted": confirm.granted, "by": confirm.by}, "reason": decision.reason,
-    }  # fmt: skip
+    line = journal.decision_line(
+        decision, None, at=now, session=session, step=row["step_index"], tokens=row["window"],
+        estimated=bool(row["estimated"]), confirm=confirm,
+    )  # fmt: skip
     contexts.note(tx, session, "decisions", line)
 
 

@@ -176,6 +176,12 @@ class Confirming:
             tell_waiting(tx, session, now, self._limits)
         return asked
 
+    def withdraw(self, tx: Transaction, number: int) -> None:
+        """What was asked was decided by hand: it is asked no more."""
+        open_ = approvals.numbered(tx, number)
+        if open_["state"] == "open":
+            self._room.void_in(tx, open_["id"], "it was decided by hand meanwhile")
+
     def look_again(self) -> None:
         """What was asked is durable."""
         self._room.look_again()

@@ -71,10 +71,13 @@ def _unicode(text: str) -> str:
 async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: str, options: Namespace) -> int:
     """Send one message, print what was delivered for its turn; gives the exit code."""
     delivered: dict[int, dict[str, Any]] = {}
+    waits: list[str] = []  # why it is not answered yet
 
     def hear(kind: str, data: dict[str, Any]) -> None:
         if kind == "message":
             delivered[data["delivery"]] = data
+        elif kind == "receipt" and data["told"]:
+            waits[:] = [data["told"]]
 
     link = Link(home, beside, {**opening, "replay": False}, hear)
     running = asyncio.create_task(link.run())
@@ -93,7 +96,7 @@ async def _once(home: Home, beside: Companion, opening: dict[str, Any], text: st
         if saying not in done:
             result |= link.known()
             late = f"no reply within {timeout:g} s; the message is kept and will be answered when a daemon runs"
-            return _give(result | {"error": late}, [], options.json, "clawd messages list")
+            return _give(result | {"error": waits[0] if waits else late}, [], options.json, "clawd messages list")
         receipt, outcome = saying.result()
         told = link.opened.result() | ({"reply": receipt["told"]} if outcome is None else outcome)
         result |= {key: told[key] for key in _FIELDS if told.get(key) is not None}

@@ -1,4 +1,4 @@
-"""`clawd context status|compact|handoff|signal|export`."""
+"""`clawd context status|compact|handoff|signal|export|decide|calibrate`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def status(options: Namespace, home: Home) -> int:
         write_json(found)
         return 0
     ledger, last = found.pop("ledger"), found.pop("last_decision")
-    found["estimated"] = "by its length" if found["estimated"] else "counted"
+    found["estimated"] = "yes, by length" if found["estimated"] else "no"
     give({name: value for name, value in found.items() if value is not None}, False)
     if last is not None:
         sys.stdout.write(cell(f"last decision: {last.get('action')}, {last.get('trigger')}") + "\n")
@@ -44,9 +44,13 @@ def compact(options: Namespace, home: Home) -> int:
     shown |= {"method": None, "before": None, "after": None, "recall": None, "successor": found["successor"]}
     if found["compaction"] is not None:
         shown |= _waited(home, found)
+    error = shown.pop("error", None)
+    if error is not None and (options.json or shown["successor"] is not None):  # else it is in the sentence
+        say(error)
     if options.json:
         write_json(shown)
     else:
+        shown["error"] = error
         sys.stdout.write(cell(_told(shown)) + "\n")
     return 1 if shown["state"] == "failed" and shown["successor"] is None else 0
 
@@ -87,6 +91,27 @@ def export(options: Namespace, home: Home) -> int:
         sys.stdout.write("".join(f"{clean(file)}\n" for file in found["files"]))
     for note in notes:
         say(note)
+    return 0
+
+
+def decide(options: Namespace, home: Home) -> int:
+    from clawd.commands import limits
+
+    found = limits.decide(home, options.tokens, options.profile, options.phase_done, options.group)
+    notes = found.pop("notes")
+    give(found, options.json)
+    for note in notes:
+        say(note)
+    return 0
+
+
+def calibrate(options: Namespace, home: Home) -> int:
+    from clawd.commands import limits
+
+    found = limits.calibrate(home, options.profile, options.group, write=options.write)
+    said = found.pop("said")
+    give(found, options.json)
+    say(said)
     return 0
 
 
@@ -131,8 +156,7 @@ def _waited(home: Home, found: dict[str, Any]) -> dict[str, Any]:
                     break
             time.sleep(PAUSE_S)
     now.pop("status")
-    if (error := now.pop("error")) and now["state"] == "failed":
-        say(error)
+    now["error"] = now["error"] if now["state"] == "failed" else None
     if now["state"] not in _OVER:
         now["state"] = "waits"
     return now
@@ -160,5 +184,5 @@ def _told(found: dict[str, Any]) -> str:
             f"session {session}: {found['before']:,} tokens are {found['after']:,} now (by {found['method']}{recall})"
         )
     if state == "failed":
-        return f"session {session} keeps its window: what it holds on to was not all in the summary"
+        return f"session {session} is as it was: {found['error'] or 'nothing came of it'}"
     return f"session {session} is {doing} as soon as a daemon runs: clawd run"

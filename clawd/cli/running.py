@@ -277,7 +277,7 @@ class Loop:
 
     async def _answer(self, approval: int, stands: dict[str, Any]) -> None:
         """The word on what asks first: --yes, the person's at the terminal, else no."""
-        what = (stands["decision"] or {}).get("action") or "this"
+        what = stands["confirm_action"] or "what the approval says"
         asked = f"{what} of session {self._plan.session} at {stands['tokens']['window']:,} tokens"
         granted = self._plan.yes or (self._confirm is not None and await _apart(self._confirm, asked))
         assert self._account is not None

@@ -12,13 +12,13 @@ from anyio import to_thread
 
 from clawd.channel import ChannelLimits
 from clawd.clock import SystemClock, rfc3339
+from clawd.commands.limits import in_force
 from clawd.commands.looking import check_group, session_place
 from clawd.commands.memory import opened
 from clawd.config.group import Effective
 from clawd.config.home import Home, group_folders
 from clawd.config.load import load_config, load_group, merged
 from clawd.config.models import THINKING, models
-from clawd.config.schema import Config
 from clawd.context.compose import Composer
 from clawd.context.memories import Recalled, query
 from clawd.context.skills import Listed, listed
@@ -26,10 +26,9 @@ from clawd.errors import ClawdError, ConfigError, NotFound
 from clawd.host.tools import declarations
 from clawd.ids import check_session_id
 from clawd.ledger import authored, contexts, groups, recalled, turns
-from clawd.ledger.contexts import AS_IT_IS, Standing
+from clawd.ledger.contexts import AS_IT_IS
 from clawd.ledger.db import Ledger, Transaction
 from clawd.ledger.turns import Claim
-from clawd.lifecycle.profiles import thresholds
 from clawd.memory import across
 from clawd.memory.protocol import MemoryHit
 from clawd.memory.store import GroupMemory
@@ -39,7 +38,6 @@ from clawd.skills.shelf import acting, lying
 from clawd.trust import Origin, Role
 from clawd.turns.memory import recalled_of
 from clawd.turns.spaces import MOST_BESIDE, Spaces
-from clawd.usage.prices import window_of
 
 
 async def show(home: Home, group: str | None, session: str | None, wake: str) -> dict[str, Any]:
@@ -62,7 +60,7 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
             SystemClock(),
             lambda group: settings,
             config=lambda: config,
-            hard=lambda group, own: _hard(home, config, settings, own),
+            hard=lambda group, own: in_force(home, config, settings, own.profile, own.soft, own.hard).hard,
             host_tools=lambda channel: declarations(ChannelLimits()),
             skills=lambda group: known,
             recall=lambda claim: _recalled(home, settings, claim, ledger),
@@ -112,11 +110,6 @@ async def show(home: Home, group: str | None, session: str | None, wake: str) ->
         "tokens": sum(part.tokens for part in parts),
         "notes": notes,
     }
-
-
-def _hard(home: Home, config: Config, settings: Effective, own: Standing) -> int:
-    named, window = (own.profile, own.soft, own.hard), window_of(settings.model.model)
-    return thresholds(config, settings, *named, window=window, root=home.root).hard
 
 
 async def _recalled(home: Home, settings: Effective, claim: Claim, ledger: Ledger | None) -> Recalled:

@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from clawd.approvals.context import why_shut
 from clawd.clock import Clock, rfc3339
 from clawd.commands.standing import missing, segment
 from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
 from clawd.ids import check_session_id, is_job
 from clawd.ledger import contexts
-from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.lifecycle.deciding import Decision, Thresholds
+from clawd.lifecycle.deciding import Decision
 from clawd.locks import KeyedLocks
 from clawd.tasks import Tasks
 from clawd.trust import Role
@@ -84,11 +84,13 @@ class ContextOperations:
             raise Unconfirmed(decision)
         if by is not None and row["status"] == "awaiting_confirm":  # that is the answer
             contexts.update(tx, session, self._now(), status="running", confirm=None, gate=None)
+            if self._lifecycle.confirming is not None and row["confirm"] is not None:
+                self._lifecycle.confirming.withdraw(tx, row["confirm"])
         done = self._lifecycle.carry_out(tx, session, decision, confirmed_by=by)
         row, compaction = contexts.of(tx, session, self._now()), None
         if decision.action == "compact" and done in ("begun", "none"):
-            opened = contexts.compactions(tx, session, "begun", "asked", "ready")
-            compaction = opened[-1]["id"] if opened else None
+            opened = contexts.open_compaction(tx, session)
+            compaction = opened["id"] if opened is not None else None
         if done == "none" and compaction is None and row["status"] not in contexts.ENDED:
             raise ClawdError(f"session {session} is as it was: {_why_not(row, decision)}", hint="clawd context status")
         state = "begun" if done == "none" else done
@@ -100,13 +102,21 @@ class ContextOperations:
         if session is None:
             return "Nothing was said here yet."
         context = await self._ledger.do(lambda tx: contexts.of(tx, session.id, self._now()))
+        tried = await self._ledger.do(lambda tx: contexts.last_compaction(tx, session.id))
         limits = self._lifecycle.rules(context).limits
         about = "about " if context["estimated"] else ""
         times = context["compact_count"]
-        return (
+        said = (
             f"session {session.id}: {about}{context['window']:,} tokens in view, compacted at {limits.soft:,}, handed"
             f" over at {limits.hard:,} ({limits.profile}); compacted {times} time{'s' if times != 1 else ''} so far"
         )
+        if tried is not None and tried["state"] == "failed":
+            said += f"\nThe last try left it as it is: {tried['error']}."
+        if (shut := why_shut(context)) is not None:
+            return f"{said}\n{shut}"
+        if context["status"] == "awaiting_confirm":
+            return f"{said}\nThe owner is asked what becomes of it (approval {context['confirm']})."
+        return said
 
     def typed(self, tx: Transaction, row: Row) -> tuple[str, Callable[[], None] | None]:
         """`/compact` by an inbound row: the reply, and what follows once it is durable. What the owner types is their
@@ -180,16 +190,15 @@ def alone(home: Home, ledger: Ledger, clock: Clock, own: Operations) -> ContextO
 
     config, locks = load_config(home, dict(os.environ)), KeyedLocks()
     ruling = Ruling(lambda: config, own.settings, window=window_of, root=home.root)
-
-    def limits(group: str, standing: Standing) -> Thresholds:
-        own_values = {"profile": standing.profile, "soft": standing.soft, "hard": standing.hard}
-        return ruling({"grp": group, "require_confirm": None, **own_values}).limits
-
     composer = Composer(
-        home, clock, own.settings, config=lambda: config, hard=lambda group, standing: limits(group, standing).hard
+        home,
+        clock,
+        own.settings,
+        config=lambda: config,
+        hard=lambda group, standing: ruling.limits(group, standing).hard,
     )
     jobs = Jobs(ledger, clock, composer.engine, lambda group: None)
-    compactor = Compactor(home, ledger, clock, jobs, composer, locks.hold, limits)
+    compactor = Compactor(home, ledger, clock, jobs, composer, locks.hold, ruling.limits)
     lifecycle = Lifecycle(
         ledger,
         clock,

@@ -30,7 +30,7 @@ def expand(home: Home, session: str, compaction: int | None = None, group: str |
         found = segment(tx, session)
         if found is not None and compaction is not None:
             found = groups.segment_of_compaction(tx, found.base, compaction) or found
-        return (found.stem, contexts.compactions(tx, found.id, "written")) if found else (stem, [])
+        return (found.stem, contexts.written_compactions(tx, found.id)) if found else (stem, [])
 
     stem, rows = peek(home.ledger_file, read) or (stem, [])
     wanted = [row for row in rows if compaction in (None, row["id"])]

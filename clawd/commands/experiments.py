@@ -117,7 +117,7 @@ def page_of(found: Mapping[str, Any]) -> bytes:
             head_of("Memory backends"),
             '<header>\n<p class="kind">An experiment</p>\n<h1>Memory backends</h1>',
             f'<p class="facts">{_text(told)}</p>\n</header>\n<main>',
-            f'<section class="rows"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}</tbody>',
+            f'<section class="rows wide"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}</tbody>',
             "</table></section>",
             "</main>\n</body>\n</html>\n",
         )

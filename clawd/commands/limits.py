@@ -13,7 +13,7 @@ from clawd.config.load import load_config, load_group, merged
 from clawd.config.schema import Config
 from clawd.errors import ConfigError, NotFound, StorageError
 from clawd.files import write_atomic
-from clawd.lifecycle import calibrating, policies, profiles
+from clawd.lifecycle import policies, profiles
 from clawd.lifecycle.deciding import Facts, Thresholds
 from clawd.lifecycle.deciding import decide as decided
 from clawd.usage.prices import window_of
@@ -23,7 +23,7 @@ def decide(home: Home, tokens: int, profile: str | None, phase_done: bool, group
     """{action, trigger, tokens, soft, hard, estimated, profile, notes[]} for a session of which nothing else is known;
     notes are sentences for the person. Without a home what ships holds. Raises ConfigError, NotFound."""
     config, settings = _said(home, group)
-    limits = _thresholds(home, config, settings, profile)
+    limits = in_force(home, config, settings, profile)
     found, notes = policies.in_force(settings.context.policies)
     facts = Facts(tokens, limits, phase_done=phase_done, usd_limit=settings.context.usd)
     decision = decided(facts, found)
@@ -43,6 +43,8 @@ def calibrate(home: Home, profile: str | None, group: str | None, *, write: bool
     """{profile, sessions, sufficient, soft|null, hard|null, file|null, said}: what past sessions recommend, and a
     sentence. With `write` that is kept in `state/calibrations/`; in force it is when the config names it. Raises
     ConfigError, NotFound, StorageError."""
+    from clawd.lifecycle import calibrating
+
     config, settings = _said(home, group or "main")
     name = profile or settings.group.profile or profiles.DEFAULT
     if name not in profiles.known(config):
@@ -98,7 +100,7 @@ def problems(home: Home) -> Iterator[tuple[str, str, str | None]]:
         except ConfigError:
             continue
         try:
-            _thresholds(home, config, settings, None)
+            in_force(home, config, settings)
         except ConfigError as error:
             yield group, error.message, error.hint
         for sentence in policies.in_force(settings.context.policies)[1]:
@@ -118,9 +120,17 @@ def _said(home: Home, group: str) -> tuple[Config, Effective]:
     return config, merged(config, load_group(home, group))
 
 
-def _thresholds(home: Home, config: Config, settings: Effective, profile: str | None) -> Thresholds:
+def in_force(
+    home: Home,
+    config: Config,
+    settings: Effective,
+    profile: str | None = None,
+    soft: int | None = None,
+    hard: int | None = None,
+) -> Thresholds:
+    """What holds for a session with these of its own. Raises ConfigError."""
     window = window_of(settings.model.model)
-    return profiles.thresholds(config, settings, profile, window=window, root=home.root)
+    return profiles.thresholds(config, settings, profile, soft, hard, window=window, root=home.root)
 
 
 def _usual(home: Home, group: str) -> str:

@@ -18,6 +18,7 @@ from clawd.approvals.approvals import Approvals
 from clawd.clock import Clock, SystemClock, rfc3339
 from clawd.commands import arrivals, external, memory, people, schedules
 from clawd.commands import contexts as by_hand
+from clawd.commands.standing import missing, segment
 from clawd.config.begin import ensure_group, init_home
 from clawd.config.edit import set_value
 from clawd.config.group import Effective, GroupConfig
@@ -166,16 +167,17 @@ class Operations:
         return {"group": row.name, "authority": "owner", "taint": 1.0}
 
     async def resume(self, params: Params) -> Params:
-        """A session that is paused goes on. Raises NotFound, and ClawdError for one that is over."""
+        """A session that is paused goes on; a plain id is the newest part of its conversation. Raises NotFound, and
+        ClawdError for one that is over."""
         id = text(params, "session")
 
-        def resume(tx: Transaction) -> tuple[str, str]:
-            row = tx.one("SELECT id, grp FROM session WHERE id = ? AND stem <> ''", id)
-            if row is None:
-                raise NotFound(f"there is no session {id!r}", hint="clawd session list")
-            return row["grp"], asking.resume(tx, row["id"], self._now())
+        def resume(tx: Transaction) -> tuple[str, str, str]:
+            row = segment(tx, id)
+            if row is None or not row.stem:
+                raise missing(id, None, None)
+            return row.id, row.group, asking.resume(tx, row.id, self._now())
 
-        group, status = await self._ledger.do(resume)
+        id, group, status = await self._ledger.do(resume)
         self.settled(id)
         if self._dispatcher is not None:
             self._dispatcher.wake(group)

@@ -19,15 +19,16 @@ import anyio
 from clawd import scopes
 from clawd.clock import Clock, rfc3339
 from clawd.commands import scripts as files
+from clawd.commands.limits import in_force
 from clawd.commands.operations import Operation, Operations, Params, text
+from clawd.commands.standing import last_decision
 from clawd.config.group import Effective
 from clawd.config.home import Home
 from clawd.config.schema import Config
 from clawd.errors import ClawdError, NotFound, UsageError
 from clawd.ids import check_session_id
-from clawd.ledger import contexts, groups, scripts
+from clawd.ledger import approvals, contexts, groups, scripts
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.lifecycle import profiles
 from clawd.scopes import Scopes
 from clawd.signals import Signals
 from clawd.trust import Origin
@@ -37,7 +38,6 @@ LOOK_S = 0.5  # between two looks, where no news comes
 ACTIONS = ("compact", "handoff")
 _ENDS = ("completed", "stopped", "failed")
 _SHOWN = ("goal", "status", "stopped_reason", "step_index", "compact_count", "last_recall")
-_TAIL = 1 << 16  # bytes of decisions.jsonl in which its last line is
 
 
 class RunOperations:
@@ -110,12 +110,8 @@ class RunOperations:
         if "memory_namespace" in values:
             named = scopes.namespace(values["memory_namespace"])
             Scopes(group, frozenset(self._settings(group).group.shared), named).write()
-        profiles.thresholds(
-            self._config(),
-            self._settings(group),
-            *((own | values).get(name) for name in ("profile", "soft", "hard")),
-            root=self._home.root,
-        )
+        limits = {name: (own | values).get(name) for name in ("profile", "soft", "hard")}
+        in_force(self._home, self._config(), self._settings(group), **limits)
         if (confirm := params.get("require_confirm")) is not None:
             if not isinstance(confirm, list) or not set(confirm) <= set(ACTIONS):
                 raise UsageError(f"what can be asked about first: {', '.join(ACTIONS)}")
@@ -157,18 +153,20 @@ class RunOperations:
     async def _stands(self, session: str) -> Params:
         """{settled, session, group, goal, status, stopped_reason, step_index, compact_count, last_recall,
         tokens{window, cumulative}, usd|null, handoff_manifest|null, successor|null, pending_confirm|null,
-        decision|null}"""
+        confirm_action|null, decision|null}"""
 
-        def read(tx: Transaction) -> tuple[Row, Row]:
+        def read(tx: Transaction) -> tuple[Row, Row, str | None]:
             place = tx.one(
                 "SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session
             )
             assert place is not None
-            return _row(tx, session), place
+            row = _row(tx, session)
+            asks = row["status"] == "awaiting_confirm" and row["confirm"] is not None
+            step = json.loads(approvals.numbered(tx, row["confirm"])["effect"]) if asks else {}
+            return row, place, step.get("action")
 
-        row, place = await self._ledger.do(read)
+        row, place, asked = await self._ledger.do(read)
         folder = self._home.group(place["folder"])
-        journal = folder.sessions / f"{place['stem']}.decisions.jsonl"
         file = row["manifest_file"]
         return {
             "settled": True,
@@ -180,7 +178,8 @@ class RunOperations:
             "handoff_manifest": str(folder.root / "manifests" / file) if file else None,
             "successor": row["successor"],
             "pending_confirm": row["confirm"] if row["status"] == "awaiting_confirm" else None,
-            "decision": await asyncio.to_thread(_last_line, journal),
+            "confirm_action": asked,
+            "decision": await asyncio.to_thread(last_decision, self._home, place["folder"], place["stem"]),
         }
 
 
@@ -235,29 +234,12 @@ def _settled(tx: Transaction, session: str, answered: Sequence[int]) -> bool:
     return not tx.one(
         "SELECT 1 FROM turn WHERE session = ?1 AND recorded_at IS NULL"
         "  AND state IN ('claimed', 'answered', 'stopped', 'failed')"
-        " UNION ALL SELECT 1 FROM compaction WHERE session = ?1 AND state IN ('begun', 'asked', 'ready')"
+        f" UNION ALL SELECT 1 FROM compaction WHERE session = ?1 AND {contexts.OPEN}"
         " UNION ALL SELECT 1 FROM journal WHERE session = ?1"
-        " UNION ALL SELECT 1 FROM context WHERE session IN (?1, ?2) AND (dirty = 1 OR seed IS NOT NULL)",
+        " UNION ALL SELECT 1 FROM context WHERE session IN (?1, ?2) AND (dirty > 0 OR seed IS NOT NULL)",
         session,
         row["successor"],
     )
-
-
-def _last_line(path: Path) -> dict[str, Any] | None:
-    """The last decision; a line that a crash cut short is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return None
-    for line in reversed(lines):
-        try:
-            if isinstance(found := json.loads(line), dict):
-                return found
-        except ValueError:
-            continue
-    return None
 
 
 OPERATIONS = {

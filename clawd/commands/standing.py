@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from clawd.commands.limits import in_force
 from clawd.commands.looking import session_place
 from clawd.config.group import Effective
 from clawd.config.home import Home
@@ -16,11 +17,12 @@ from clawd.errors import NotFound, Refused, UnsafePath
 from clawd.files import open_beneath, put_beneath
 from clawd.ids import check_session_id, is_job
 from clawd.ledger import contexts, groups
-from clawd.ledger.db import Row, Transaction, peek
-from clawd.lifecycle import exporting, profiles
-from clawd.lifecycle.deciding import Thresholds
-from clawd.lifecycle.pinned import CLASSES
-from clawd.usage.prices import window_of
+from clawd.ledger.db import Transaction, peek
+from clawd.lifecycle import pinned
+from clawd.lifecycle.journal import lines_of, object_of
+
+if TYPE_CHECKING:
+    from clawd.lifecycle.exporting import Format
 
 Params = dict[str, Any]
 LARGEST = 256 << 20  # bytes of a journal that is exported
@@ -67,7 +69,7 @@ def status(home: Home, session: str, group: str | None = None) -> Params:
     settings = merged(config, load_group(home, group))
     shown = peek(home.ledger_file, lambda tx: standing(tx, id, group, home, config, settings))
     shown = shown if shown is not None else standing(None, id, group, home, config, settings)
-    return shown | {"last_decision": _last_decision(home, group, stem)}
+    return shown | {"last_decision": last_decision(home, group, stem)}
 
 
 def standing(
@@ -75,7 +77,8 @@ def standing(
 ) -> Params:
     """How a session stands by its row and what is pinned; as a new one where it has none."""
     row = contexts.find(tx, session) if tx is not None else None
-    limits = limits_of(home, config, settings, row)
+    own = (row["profile"], row["soft"], row["hard"]) if row is not None else ()
+    limits = in_force(home, config, settings, *own)
     known: Mapping[str, Any] = dict(row) if row is not None else {}
     manifest, nanos = known.get("manifest_file"), known.get("nanos")
     return {
@@ -99,31 +102,17 @@ def standing(
         "usd": nanos / 1e9 if nanos is not None else None,
         "agent_id": known.get("agent_id") or settings.group.agent_id,
         "memory_namespace": known.get("memory_namespace") or settings.group.memory_namespace,
-        "ledger": held(contexts.pinned(tx, session) if tx is not None else []),
+        "ledger": pinned.of_rows(contexts.pinned(tx, session) if tx is not None else []).as_json(),
     }
 
 
-def limits_of(home: Home, config: Config, settings: Effective, row: Row | None) -> Thresholds:
-    """The limits of a session's window. Raises ConfigError."""
-    own = (row["profile"], row["soft"], row["hard"]) if row is not None else (None, None, None)
-    return profiles.thresholds(config, settings, *own, window=window_of(settings.model.model), root=home.root)
-
-
-def held(rows: list[Row]) -> Params:
-    """What is pinned, by class: {goal, verified[], constraints[], blockers[], decisions[], next_safe_action}."""
-    texts = {cls: [row["text"] for row in rows if row["class"] == cls] for cls in CLASSES}
-    return {
-        cls: (found[-1] if found else "") if cls in ("goal", "next_safe_action") else found
-        for cls, found in texts.items()
-    }
-
-
-def _last_decision(home: Home, group: str, stem: str) -> Params | None:
+def last_decision(home: Home, group: str, stem: str) -> Params | None:
+    """The last line of a session's journal that is whole."""
     root, name = home.group(group).root, f"sessions/{stem}.decisions.jsonl"
     try:
         with os.fdopen(open_beneath(root, name), "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - _LAST, 0))
-            rows = exporting.lines_of(file.read(_LAST)).rows
+            rows = lines_of(file.read(_LAST)).rows
     except (OSError, UnsafePath):
         return None
     return rows[-1] if rows else None
@@ -143,17 +132,17 @@ def outcome(home: Home, session: str, compaction: int) -> Params | None:
     return peek(home.ledger_file, read)
 
 
-def export(home: Home, session: str, group: str | None, format: exporting.Format) -> tuple[Params, list[str]]:
+def export(home: Home, session: str, group: str | None, format: Format) -> tuple[Params, list[str]]:
     """({session, format, files[]}, a sentence for everything that is left out). What an earlier export wrote is
     replaced. Raises NotFound, Refused for what is too large, UnsafePath, StorageError."""
+    from clawd.lifecycle import exporting
+
     group, stem, id = place(home, session, group)
     root = home.group(group).root
     metrics, decisions, state = (
         _read(root, f"sessions/{stem}.{name}") for name in ("metrics.jsonl", "decisions.jsonl", "state.json")
     )
-    account = exporting.Account(
-        id, group, exporting.object_of(state), exporting.lines_of(metrics), exporting.lines_of(decisions)
-    )
+    account = exporting.Account(id, group, object_of(state), lines_of(metrics), lines_of(decisions))
     written = []
     for name, data in exporting.files_of(account, format).items():
         relative = f"exports/{stem}/{name}"

@@ -50,7 +50,7 @@ def _new(tx: Transaction, context: CommandContext, row: Row, rest: str, now: str
     said = _withdrawn(tx, row)
     segment = groups.next_segment(tx, base, now)
     waited = 0
-    if session is not None and why_shut(contexts.find(tx, session.id)) and not handing.is_live(tx, session.id):
+    if session is not None and why_shut(contexts.find(tx, session.id)) and not handing.is_at_work(tx, session.id):
         waited = handing.move(tx, session.id, segment.id)
     said += f" What waited ({waited}) is answered there." if waited else ""
     return Done(

@@ -216,6 +216,7 @@ CHECKS = (
     groups.work,
     _models,
     contexts.limits,
+    contexts.files,
     channels.channels,
     people.people,
     gateway.services,

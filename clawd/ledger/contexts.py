@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clawd.errors import UsageError
 from clawd.ledger.db import Row, Transaction
 
-OPEN = ("running", "phase_boundary", "awaiting_confirm", "stopped")
 ENDED = ("completed", "handoff", "failed")
+MOST_NOTED = 512 << 10  # characters of what the agent of a turn notes in it
+OPEN = "state IN ('begun', 'asked', 'ready')"  # of a compaction that is not done yet, in the words of its index
 GROWN = 1.1  # what came to nothing, or was said no to, is tried again when the window grew by so much
 
 
@@ -129,8 +131,14 @@ def written(tx: Transaction, session: str, upto: int, dirty: int) -> None:
 
 
 def add_noted(tx: Transaction, turn: int, notes: Mapping[str, Any]) -> None:
-    """What an agent noted in its turn."""
-    tx.insert("noted", turn=turn, notes=json.dumps(dict(notes), ensure_ascii=False))
+    """What an agent noted in its turn. Raises UsageError for what would be too much: all of it is gone through when
+    the turn is settled, and a session holds on to a small part of so much."""
+    text = json.dumps(dict(notes), ensure_ascii=False)
+    kept = tx.one("SELECT COALESCE(SUM(LENGTH(notes)), 0) AS size FROM noted WHERE turn = ?", turn)
+    assert kept is not None
+    if kept["size"] + len(text) > MOST_NOTED:
+        raise UsageError(f"a turn may note {MOST_NOTED >> 10} KiB")
+    tx.insert("noted", turn=turn, notes=text)
 
 
 def take_noted(tx: Transaction, turn: int) -> list[Any]:
@@ -153,6 +161,12 @@ def last_call(tx: Transaction, turn: Row) -> Row | None:
 def calls(tx: Transaction, turn: int) -> list[Row]:
     """What a turn's model calls used, those that an engine told of itself among them."""
     return tx.all("SELECT * FROM reservation WHERE turn = ? AND state IN ('settled', 'assumed') ORDER BY id", turn)
+
+
+def was_compacted(tx: Transaction, session: str, since: str | None) -> bool:
+    """Whether a compaction of the session came to stand after this moment."""
+    after = "SELECT 1 FROM compaction WHERE session = ? AND state = 'written' AND ended > ? LIMIT 1"
+    return tx.one(after, session, since) is not None
 
 
 def is_live(tx: Transaction, session: str) -> bool:
@@ -197,25 +211,27 @@ def trust_again(tx: Transaction, group: str, now: str) -> None:
     tx.execute("UPDATE context SET taint = 1.0, dirty = dirty + 1, updated = ? WHERE grp = ? AND taint < 1", now, group)
 
 
-def compactions(tx: Transaction, session: str, *states: str) -> list[Row]:
-    """Those of a session, oldest first."""
-    marks = ", ".join("?" * len(states))
-    where = f" AND state IN ({marks})" if states else ""
-    return tx.all(f"SELECT * FROM compaction WHERE session = ?{where} ORDER BY id", session, *states)
+def written_compactions(tx: Transaction, session: str) -> list[Row]:
+    """Those that stand in the session's file, oldest first."""
+    return tx.all("SELECT * FROM compaction WHERE session = ? AND state = 'written' ORDER BY id", session)
+
+
+def last_compaction(tx: Transaction, session: str) -> Row | None:
+    """The newest, whatever became of it."""
+    return tx.one("SELECT * FROM compaction WHERE session = ? ORDER BY id DESC LIMIT 1", session)
+
+
+def open_compaction(tx: Transaction, session: str) -> Row | None:
+    """The one that is not done yet; there is one at most."""
+    return tx.one(f"SELECT * FROM compaction WHERE session = ? AND {OPEN} ORDER BY id LIMIT 1", session)
 
 
 def drop_compactions(tx: Transaction, session: str, why: str, now: str) -> None:
     """What is open of them comes to nothing."""
     tx.execute(
-        "UPDATE compaction SET state = 'failed', error = ?, ended = ?"
-        " WHERE session = ? AND state IN ('begun', 'asked', 'ready')",
+        f"UPDATE compaction SET state = 'failed', error = ?, ended = ? WHERE session = ? AND {OPEN}",
         *(why, now, session),
     )
-
-
-def gated(tx: Transaction, group: str, gate: str) -> Sequence[Row]:
-    """Sessions of a group of which no turn is handed out."""
-    return tx.all("SELECT * FROM context WHERE grp = ? AND gate = ?", group, gate)
 
 
 def unfinished(tx: Transaction) -> list[str]:
@@ -223,7 +239,7 @@ def unfinished(tx: Transaction) -> list[str]:
     rows = tx.all(
         "SELECT session FROM context WHERE dirty > 0 OR seed IS NOT NULL"
         " OR (manifest IS NOT NULL AND manifest_file IS NULL)"
-        " UNION SELECT session FROM compaction WHERE state IN ('begun', 'asked', 'ready')"
+        f" UNION SELECT session FROM compaction WHERE {OPEN}"
         " UNION SELECT session FROM journal"
     )
     return [row["session"] for row in rows]
@@ -263,12 +279,10 @@ def standing(tx: Transaction, session: str) -> Standing:
     row = find(tx, session)
     if row is None:
         return AS_IT_IS
-    known = tuple(
-        Compacted(
-            each["id"], each["state"] == "written", each["upto"], each["masked"], each["trust"], each["starts"],
-            each["kept"],
-        )
-        for each in reversed(compactions(tx, session))
-        if each["state"] != "failed"
-    )  # fmt: skip
-    return Standing(known, row["parent"] is not None, row["profile"], row["soft"], row["hard"])
+    known = tx.all(
+        "SELECT id, state = 'written' AS written, upto, masked, trust, starts, kept FROM compaction"
+        " WHERE session = ? AND state <> 'failed' ORDER BY id DESC",
+        session,
+    )
+    compacted = tuple(Compacted(**{**dict(each), "written": bool(each["written"])}) for each in known)
+    return Standing(compacted, row["parent"] is not None, row["profile"], row["soft"], row["hard"])

@@ -14,17 +14,18 @@ _WAITS = "state IN ('queued', 'held') AND recorded_at IS NULL"
 _SPOKEN = "('message', 'line', 'answer', 'edit')"
 
 
-def is_live(tx: Transaction, session: str) -> bool:
-    """Whether a turn of it is held by a run, or ended and is not in its file yet."""
-    ended = "SELECT 1 FROM turn WHERE session = ? AND recorded_at IS NULL AND state = 'claimed'"
-    return tx.one(ended, session) is not None
+def is_at_work(tx: Transaction, session: str) -> bool:
+    """Whether a turn of it is held by a run."""
+    held = "SELECT 1 FROM turn WHERE session = ? AND recorded_at IS NULL AND state = 'claimed' LIMIT 1"
+    return tx.one(held, session) is not None
 
 
 def move(tx: Transaction, old: str, new: str) -> int:
     """From segment to segment; gives how many turns that were. The new one counts its turns on from the old one's."""
     tx.execute("UPDATE session SET turns = MAX(turns, (SELECT turns FROM session WHERE id = ?)) WHERE id = ?", old, new)
     moved = tx.execute(f"UPDATE turn SET session = ? WHERE session = ? AND {_WAITS}", new, old).rowcount
-    tx.execute("UPDATE inbound SET session = ? WHERE session = ? AND state IN ('received', 'held')", new, old)
+    for state in ("received", "held"):  # each has an index of its own
+        tx.execute(f"UPDATE inbound SET session = ? WHERE session = ? AND state = '{state}'", new, old)
     tx.execute("UPDATE question SET session = ? WHERE session = ? AND state = 'open'", new, old)
     pieces = "SELECT 1 FROM injected WHERE session = ? AND state <> 'recorded' LIMIT 1"
     if tx.one(pieces, old) is not None:
@@ -71,7 +72,8 @@ def was_spoken_to(tx: Transaction, session: str) -> bool:
     return (
         tx.one(
             "SELECT 1 FROM turn t JOIN turn_wake tw ON tw.turn = t.id JOIN wake w ON w.id = tw.wake"
-            f" WHERE t.session = ? AND w.inbound IS NOT NULL AND w.kind IN {_SPOKEN} LIMIT 1",
+            " WHERE t.session = ? AND t.claimed_at IS NOT NULL"
+            f" AND w.inbound IS NOT NULL AND w.kind IN {_SPOKEN} LIMIT 1",
             session,
         )
         is not None

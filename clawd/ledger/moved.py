@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 
 from clawd.errors import Refused, UsageError
 from clawd.ids import check_session_id, choose_stem, is_job
-from clawd.ledger import groups
+from clawd.ledger import contexts, groups
 from clawd.ledger.db import Transaction
-from clawd.trust import Role, lowest
+from clawd.trust import Origin, Role, lowest
 
 Rows = dict[str, list[dict[str, Any]]]
 Known = dict[str, Any]
@@ -153,7 +153,7 @@ def _share(value: Any) -> float:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 48:
+    if type(value) is not int or not 0 <= value <= 1 << 53:
         raise ValueError
     return value
 
@@ -185,10 +185,58 @@ def _check(rows: Rows, group: str) -> None:
         stems = all(_is_stem(row["stem"]) and not is_job(row["id"]) for row in rows["session"])
         trust = all(Role(row["authority"]) and 0 <= row["taint"] <= 1 for row in (*rows["grp"], *rows["authored"]))
         trust = trust and all(0 <= row["taint"] <= 1 for row in rows["session"])
-    except (KeyError, ValueError, TypeError, AttributeError, UsageError):
+        sound = sound and _sound_windows(rows)
+    except (KeyError, ValueError, TypeError, AttributeError, UsageError, RecursionError):
         own = sound = stems = trust = False
     if not (own and sound and stems and trust):
         raise Refused("the archive's rows of the ledger are not a group's own")
+
+
+_COUNTS = (
+    "window",
+    "cumulative",
+    "step_index",
+    "compact_count",
+    "fruitless",
+    "failures",
+    "going_on",
+    "seq",
+    "measured",
+)
+_JSON: dict[str, type] = {
+    "require_confirm": list, "told": list, "declined": dict, "refused": dict, "manifest": dict, "seed": dict,
+}  # fmt: skip
+_GATES, _WISHES = (None, "seed", "confirm", "paused"), (None, "compact", "handoff")
+_CLASSES = ("goal", "verified", "constraints", "blockers", "decisions", "next_safe_action")
+_STATES = ("begun", "asked", "ready", "written", "failed")
+
+
+def _sound_windows(rows: Rows) -> bool:
+    """Whether what is known of windows is what a ledger of ours can have: a session that has something else would be
+    settled, and answered, no more. Raises what `_check` catches."""
+    return (
+        all(
+            row["status"] in (*contexts.OPEN, *contexts.ENDED)
+            and row["gate"] in _GATES
+            and row["wanted"] in _WISHES
+            and 0 <= row["taint"] <= 1
+            and all(_count(row[name]) >= 0 for name in _COUNTS if name in row)
+            and all(isinstance(json.loads(row[name]), of) for name, of in _JSON.items() if row.get(name) is not None)
+            and all(
+                isinstance(json.loads(row[name])["window"], int) for name in ("declined", "refused") if row.get(name)
+            )
+            for row in rows["context"]
+        )
+        and all(
+            row["class"] in _CLASSES and Origin(row["origin"]) and 0 <= row["trust"] <= 1 and len(row["text"]) <= 4000
+            for row in rows["pinned"]
+        )
+        and all(row["state"] in _STATES and 0 <= row["trust"] <= 1 for row in rows["compaction"])
+        and all(
+            row["kind"] in ("decisions", "metrics") and isinstance(json.loads(row["line"]), dict)
+            for row in rows["journal"]
+        )
+    )
 
 
 def _is_stem(stem: str) -> bool:

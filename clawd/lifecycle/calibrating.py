@@ -12,7 +12,6 @@ hard (0.75 where a window is known, as in `profiles`), each rounded down. Nothin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 
 from clawd.errors import ClawdError
 from clawd.files import read_beneath
+from clawd.lifecycle.journal import lines_of, object_of
 from clawd.lifecycle.profiles import room
 
 ENOUGH = 5
@@ -134,21 +134,15 @@ def sessions(folder: Path, profile: str, usual: str) -> Iterator[Past]:
         stem = name.removesuffix(_METRICS)
         if stem == name:
             continue
-        state = next(_lines(folder, stem + _STATE, whole=True), None)
+        state = object_of(_read(folder, stem + _STATE))
         if state is not None and (state.get("profile") or usual) != profile:
             continue
-        past = past_of(_lines(folder, name), _lines(folder, stem + _DECISIONS))
+        past = past_of(*(lines_of(_read(folder, each)).rows for each in (name, stem + _DECISIONS)))
         if past is not None:
             yield past
 
 
-def _lines(folder: Path, name: str, *, whole: bool = False) -> Iterator[dict[str, Any]]:
-    """The objects of a file, one a line, or the one that it is."""
-    data = b""
+def _read(folder: Path, name: str) -> bytes:
     with suppress(OSError, ClawdError):
-        data = read_beneath(folder, f"sessions/{name}", _BYTES)
-    for line in [data] if whole else data.split(b"\n"):
-        with suppress(ValueError, RecursionError):
-            found = json.loads(line)
-            if isinstance(found, dict):
-                yield found
+        return read_beneath(folder, f"sessions/{name}", _BYTES)
+    return b""

@@ -10,7 +10,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from clawd.lifecycle import exporting
-from clawd.lifecycle.exporting import Account, Line
+from clawd.lifecycle.exporting import Account
+from clawd.lifecycle.journal import Line
 from clawd.lifecycle.plots import Marker, Plot, Point, Series
 
 ENOUGH = 0.85  # recall that a summary must have

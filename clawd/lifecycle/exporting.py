@@ -13,11 +13,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
+
+from clawd.lifecycle.journal import NO_LINES, Line, Lines
 
 Format = Literal["csv", "json", "html"]
 FORMATS: tuple[Format, ...] = ("csv", "json", "html")
-Line = dict[str, Any]
 
 SCHEMA = 1
 _COST = ("input_cost_usd", "output_cost_usd", "total_cost_usd")
@@ -35,59 +36,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """The rows of a .jsonl file; `unreadable` lines are none, `torn` says that the last one was not whole."""
-
-    rows: Sequence[Line] = ()
-    unreadable: int = 0
-    torn: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Account:
     """All that is exported of one session. `state` is None where its state.json is missing or cannot be read."""
 
     session: str
     group: str
     state: Mapping[str, Any] | None = None
-    metrics: Lines = Lines()
-    decisions: Lines = Lines()
-
-
-def lines_of(data: bytes) -> Lines:
-    """The rows of a .jsonl file: each line that is a JSON object with finite numbers."""
-    rows, unreadable = list[Line](), 0
-    *whole, last = data.split(b"\n")
-    for line in filter(bytes.strip, whole):
-        row = object_of(line)
-        if row is None:
-            unreadable += 1
-        else:
-            rows.append(row)
-    row = object_of(last)
-    if row is not None:
-        rows.append(row)
-    return Lines(rows, unreadable, row is None and bool(last.strip()))
-
-
-def object_of(data: bytes) -> Line | None:
-    """The JSON object in these bytes; None where there is none, or numbers in it are not finite."""
-    try:
-        found = json.loads(data, parse_constant=_refused, parse_float=_finite)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise ValueError("too large")
-    return number
+    metrics: Lines = NO_LINES
+    decisions: Lines = NO_LINES
 
 
 def files_of(account: Account, format: Format) -> dict[str, bytes]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from clawd.lifecycle.deciding import Decision, Thresholds
 
 NANO = 10**9
+Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Confirm:
 
 def decision_line(
     decision: Decision,
-    limits: Thresholds,
+    limits: Thresholds | None,
     *,
     at: str,
     session: str,
@@ -60,7 +61,8 @@ def decision_line(
     confirm: Confirm | None = None,
     nanos: int | None = None,
 ) -> dict[str, Any]:
-    """A line of decisions.jsonl, without its seq. `nanos` is what the session cost so far."""
+    """A line of decisions.jsonl, without its seq. `nanos` is what the session cost so far; `limits` None: nobody knows
+    which hold."""
     line: dict[str, Any] = {
         "ts": at,
         "session_id": session,
@@ -68,8 +70,8 @@ def decision_line(
         "action": decision.action,
         "trigger": decision.trigger,
         "total_tokens": tokens,
-        "soft": limits.soft,
-        "hard": limits.hard,
+        "soft": limits.soft if limits else None,
+        "hard": limits.hard if limits else None,
         "estimated": estimated,
     }
     if decision.policy is not None:
@@ -123,10 +125,52 @@ def metric_line(
     }
 
 
-def read(data: bytes) -> list[dict[str, Any]]:
-    """The objects of a file; what is no line of ours, a torn one at the end too, is left out."""
-    found = (_object(line) for line in data.split(b"\n"))
-    return [line for line in found if line is not None]
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The rows of a .jsonl file; `unreadable` lines are none, `torn` says that the last one was not whole."""
+
+    rows: Sequence[Line] = ()
+    unreadable: int = 0
+    torn: bool = False
+
+
+NO_LINES = Lines()
+
+
+def lines_of(data: bytes) -> Lines:
+    """The rows of a .jsonl file: each line that is a JSON object with finite numbers."""
+    rows, unreadable = list[Line](), 0
+    *whole, last = data.split(b"\n")
+    for line in filter(bytes.strip, whole):
+        row = object_of(line)
+        if row is None:
+            unreadable += 1
+        else:
+            rows.append(row)
+    row = object_of(last)
+    if row is not None:
+        rows.append(row)
+    return Lines(rows, unreadable, row is None and bool(last.strip()))
+
+
+def object_of(data: bytes) -> Line | None:
+    """The JSON object in these bytes; None where there is none, or numbers in it are not finite."""
+    try:
+        found = json.loads(data, parse_constant=_refused, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError("too large")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +187,11 @@ def append(tail: bytes, size: int, lines: Sequence[str]) -> Append:
     keep, closing = size, b""
     last = tail[tail.rfind(b"\n") + 1 :]
     if last:
-        if _object(last) is None and _is_torn(last, lines):
+        if object_of(last) is None and _is_torn(last, lines):
             keep, tail = size - len(last), tail[: len(tail) - len(last)]
         else:
             closing = b"\n"
-    there = {_name(line) for line in map(_object, tail.split(b"\n")) if line is not None}
+    there = {_name(line) for line in map(object_of, tail.split(b"\n")) if line is not None}
     missing = [line for line in lines if _name(json.loads(line)) not in there]
     data = b"".join(line.encode() + b"\n" for line in missing)
     ended = bool(closing) and _is_torn(last, lines)  # of ours nothing is missing but the end of its line
@@ -161,11 +205,3 @@ def _is_torn(last: bytes, lines: Iterable[str]) -> bool:
 
 def _name(line: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(str(line.get(key)) for key in ("seq", "session_id", "ts"))
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

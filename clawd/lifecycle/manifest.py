@@ -50,7 +50,7 @@ class ManifestRefused(Refused):
 class _Part(BaseModel):
     """Strict, so that the model takes what the schema takes: no text stands for a number."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 Text = Annotated[str, Field(pattern=r"\S", description="not empty")]

@@ -15,7 +15,8 @@ from typing import Any
 
 from clawd.lifecycle import exporting
 from clawd.lifecycle.charts import charts
-from clawd.lifecycle.exporting import DECISIONS, METRICS, Account, Line, Lines
+from clawd.lifecycle.exporting import DECISIONS, METRICS, Account
+from clawd.lifecycle.journal import Line, Lines
 from clawd.lifecycle.plots import svg
 from clawd.lifecycle.stylesheet import STYLE
 from clawd.text import made_visible

@@ -120,6 +120,19 @@ def of_rows(rows: Iterable[Columns]) -> Pinned:
     )  # fmt: skip
 
 
+_COLUMNS = ("class", "text", "turn", "at", "origin", "trust", "inherited")
+
+
+def packed(rows: Iterable[Columns]) -> str:
+    """The ledger's rows as one text, as they are now."""
+    return json.dumps([{name: row[name] for name in _COLUMNS} for row in rows], ensure_ascii=False)
+
+
+def unpacked(text: str | None) -> Pinned:
+    """The same again."""
+    return of_rows({**row, "id": None} for row in json.loads(text or "[]") if row["class"] in CLASSES)
+
+
 def of_turn(
     notes: Iterable[Any], blocks: Sequence[Block], *, taint: float, turn: int, at: str, held: Pinned
 ) -> list[Item]:
@@ -139,8 +152,11 @@ def of_turn(
 
 
 def _may_replace(goal: Item, held: Pinned) -> bool:
-    """What a page made an agent say is no new goal for one that is trusted more."""
+    """What a page made an agent say is no new goal for one that is trusted more, and nothing is for one that the owner
+    stated here, which no turn brought."""
     last = next((item for item in reversed(held.items) if item.cls == "goal"), None)
+    if last is not None and last.origin == Origin.OWNER and last.turn is None and not last.inherited:
+        return False
     return last is None or goal.trust >= min(last.trust, TRUST[Origin.AGENT])
 
 
@@ -343,11 +359,6 @@ def of_file(items: Iterable[Item]) -> Sequence[Item]:
     most = TRUST[Origin.HAND]
     found = [replace(each, text=_clip(each.text, LONGEST_SAID), trust=min(each.trust, most)) for each in items]
     return fit(Pinned(), [each for each in found if each.text]).add
-
-
-def inherited(items: Iterable[Item]) -> list[Item]:
-    """The same, as a successor begins with them."""
-    return [replace(item, inherited=True, id=None) for item in items]
 
 
 def _known(text: str) -> str:

@@ -5,6 +5,7 @@ One is in force only where `[context] policies` names it. Nothing is loaded befo
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import metadata
@@ -13,6 +14,8 @@ from clawd.config.load import nearest
 from clawd.lifecycle.deciding import Action, Facts, Policy
 
 GROUP = "clawd.context_policies"
+PATIENCE_S = 2.0
+_hanging: set[str] = set()  # names of those that did not come back
 
 
 class Blockers:
@@ -54,10 +57,15 @@ def in_force(names: Sequence[str]) -> tuple[list[Policy], list[str]]:
     found: list[Policy] = []
     told: list[str] = []
     for name in dict.fromkeys(names):
+        if name in _hanging:
+            told.append(
+                f"the policy {name} did not answer within {PATIENCE_S:g} s: it is not asked until the next start"
+            )
+            continue
         try:
             factory = _SHIPPED.get(name) or (_brought()[name].load() if name in _brought() else None)
             if factory is not None:
-                found.append(_Named(name, factory()))
+                found.append(_Named(name, factory()) if name in _SHIPPED else _Brought(name, factory()))
                 continue
         except Exception as error:
             told.append(f"the policy {name} of [context] cannot be used: {type(error).__name__}: {error}"[:300])
@@ -76,6 +84,31 @@ class _Named:
 
     def decide(self, facts: Facts) -> Action | None:
         return self._policy.decide(facts)
+
+
+class _Brought(_Named):
+    """One that a package brought. Everybody waits for its answer, as it is asked while a turn is settled: one that does
+    not come back is left to itself, and not asked again. It ends nothing but itself."""
+
+    def decide(self, facts: Facts) -> Action | None:
+        said: list[Action | None] = []
+        failed: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                said.append(self._policy.decide(facts))
+            except BaseException as error:  # also one that would end the process
+                failed.append(error)
+
+        thread = threading.Thread(target=ask, name=f"policy {self.name}", daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+        if thread.is_alive():
+            _hanging.add(self.name)
+            raise TimeoutError(f"no answer within {PATIENCE_S:g} s")
+        if failed:
+            raise RuntimeError(type(failed[0]).__name__) from failed[0]
+        return said[0] if said else None
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from clawd.lifecycle.inventing import inventions as inventions
 from clawd.lifecycle.pinned import Class, Pinned
 from clawd.lifecycle.wording import EXACT, Token, tokens
 

@@ -30,7 +30,7 @@ Status = Literal["running", "phase_boundary", "awaiting_confirm", "completed", "
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class Pin(Part):

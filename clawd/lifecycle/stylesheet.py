@@ -61,7 +61,7 @@ caption{text-align:left;font-weight:600;font-size:1.05rem;padding:1rem 1.1rem .6
 caption small{display:block;max-width:82vw;font-weight:400;color:var(--soft-ink);font-size:.86rem}
 th,td{padding:.42rem .7rem;text-align:left;vertical-align:top;border-top:1px solid var(--rule);unicode-bidi:isolate}
 th:first-child,td:first-child{padding-left:1.1rem}th:last-child,td:last-child{padding-right:1.1rem}
-th{font-weight:600;color:var(--soft-ink);white-space:nowrap}
+th{font-weight:600;color:var(--soft-ink);white-space:nowrap}.wide th{white-space:normal;vertical-align:bottom}
 td{overflow-wrap:break-word}td.long{min-width:15rem;overflow-wrap:anywhere;white-space:pre-wrap}
 td time,td.n{white-space:nowrap}td.n{text-align:right}
 td.compact{color:var(--window);font-weight:600}td.handoff{color:var(--handoff);font-weight:600}

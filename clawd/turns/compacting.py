@@ -11,7 +11,6 @@ compacted any more. The file is never cut.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from collections.abc import Callable, Sequence
@@ -33,16 +32,15 @@ from clawd.ledger import contexts, groups, recalled
 from clawd.ledger import turns as turn_rows
 from clawd.ledger.contexts import Standing
 from clawd.ledger.db import Ledger, Row, Transaction
-from clawd.lifecycle import compaction, summary
+from clawd.lifecycle import compaction, pinned, summary
 from clawd.lifecycle.compaction import Cut, Mark, turn_of
 from clawd.lifecycle.deciding import Thresholds
-from clawd.lifecycle.pinned import CLASSES, Item, Pinned
-from clawd.lifecycle.recall import inventions, recall
+from clawd.lifecycle.pinned import Pinned
 from clawd.model import Block
 from clawd.sessions.file import SessionFile
 from clawd.sessions.format import MARKER_LINE, parse
 from clawd.sessions.reading import markers, read_from
-from clawd.trust import Origin, Role
+from clawd.trust import Role
 from clawd.turns.jobs import Job, Jobs, Kind
 
 log = logging.getLogger(__name__)
@@ -127,17 +125,14 @@ class Compactor:
         """Have the session of this context row compacted; gives the compaction's id, also of one that is open already.
         What is pinned now is what its summary will be held to."""
         session = row["session"]
-        if open_one := _open(tx, session):
+        if open_one := contexts.open_compaction(tx, session):
             return int(open_one["id"])
-        held = [
-            {"class": each["class"], **{name: each[name] for name in _PINNED}} for each in contexts.pinned(tx, session)
-        ]
         return tx.insert(
             "compaction",
             session=session,
             state="begun",
             cause=cause,
-            ledger=json.dumps(held, ensure_ascii=False),
+            ledger=pinned.packed(contexts.pinned(tx, session)),
             before=row["window"],
             made=now,
         )
@@ -205,7 +200,7 @@ class Compactor:
 
     def _look(self, tx: Transaction, session: str) -> _Open | None:
         """The open compaction; one of a session that ended is dropped."""
-        row = _open(tx, session)
+        row = contexts.open_compaction(tx, session)
         if row is None:
             return None
         context = contexts.of(tx, session, rfc3339(self._clock.now()))
@@ -214,7 +209,7 @@ class Compactor:
             return None
         place = tx.one(
             "SELECT s.stem, s.taint, t.channel, t.authority FROM session s LEFT JOIN turn t ON t.id ="
-            " (SELECT MAX(id) FROM turn WHERE session = s.id) WHERE s.id = ?",
+            " (SELECT MAX(id) FROM turn WHERE session = s.id AND claimed_at IS NOT NULL) WHERE s.id = ?",
             session,
         )
         assert place is not None
@@ -225,7 +220,7 @@ class Compactor:
             *(recalled.forgot(tx, context["grp"]), others),
         )
         return _Open(
-            *(row, context, seen, min(context["taint"], place["taint"]), _pinned(row["ledger"])),
+            *(row, context, seen, min(context["taint"], place["taint"]), pinned.unpacked(row["ledger"])),
             *(Role(place["authority"] or Role.OWNER), None if row["state"] == "ready" else row["text"]),
             job["prompt"] if job else None,
         )
@@ -238,7 +233,7 @@ class Compactor:
         limits = self._thresholds(found.seen.group, found.seen.standing)
         studied = await to_thread.run_sync(self._study, found, limits.soft)
         if studied.behind is None:
-            await self._ledger.do(lambda tx: self._fail(tx, found.row, "its file has no turn that could be left out"))
+            await self._ledger.do(lambda tx: self._fail(tx, found.row, "nothing was said in it that could be left out"))
             return
         if studied.cut.upto is None or await self._after(found, studied.cut.masked) <= compaction.ENOUGH * limits.soft:
             text = summary.masks_text(studied.cut.masked, _expand(found))
@@ -246,6 +241,8 @@ class Compactor:
         elif self._composer.engine(found.seen.group) in THINKING and summary.fits(found.pinned):
             await self._ask(found, studied, limits.hard * _ROOM)
         else:
+            from clawd.lifecycle.recall import recall  # imported with the first summary
+
             said = await to_thread.run_sync(summary.extract, studied.replaced, studied.earlier, found.pinned)
             known = await to_thread.run_sync(recall, said, found.pinned, found.context["goal"])
             await self._ready(
@@ -302,26 +299,17 @@ class Compactor:
 
     async def _judge(self, found: _Open) -> None:
         """Hold a summary to what was pinned before it, and to what its summariser was given."""
-        said = found.answered or ""
-        pinned, goal = found.pinned, found.context["goal"]
+        from clawd.lifecycle.judging import judge  # imported with the first summary
 
-        def judged() -> tuple[float | None, str | None]:
-            known = recall(said, pinned, goal)
-            if not known.passed:
-                lost = "; ".join(f"{cls}: {text[:80]}" for cls, text in known.lost[:3])
-                return known.score, f"it leaves out what is held on to ({lost or 'what it is all for'})"
-            sources = [*summary.sources(_lines(found.asked or "")), *(item.text for item in pinned.items)]
-            invented = inventions(said, sources)
-            return known.score, f"it has what nobody said: {', '.join(invented[:5])}" if invented else None
-
-        score, wrong = await to_thread.run_sync(judged)
+        said, goal = found.answered or "", found.context["goal"]
+        score, wrong = await to_thread.run_sync(judge, said, found.pinned, goal, found.asked or "")
         if wrong is not None:
             log.warning("the summary of session %s is not used: %s", found.row["session"], wrong)
             row: Any = {**dict(found.row), "recall": score}
             await self._ledger.do(lambda tx: self._fail(tx, row, wrong, lost=True))
             return
-        text = summary.block_text(pinned, said, _expand(found))
-        await self._set(found, "ready", text=text, recall=score, trust=min(found.taint, pinned.taint))
+        text = summary.block_text(found.pinned, said, _expand(found))
+        await self._set(found, "ready", text=text, recall=score, trust=min(found.taint, found.pinned.taint))
         faults.passing("compaction-ready")
 
     async def _ready(self, found: _Open, studied: _Studied, method: str, text: str, score: float | None) -> None:
@@ -348,6 +336,9 @@ class Compactor:
         block = compaction.block_of(mark, row["text"], moment_of(row["made"]))
         stands = block if row["upto"] is not None else None
         after = await self._after(found, row["masked"], row["kept"], stands)
+        if self._early(found) and after >= row["before"]:
+            await self._ledger.do(lambda tx: self._fail(tx, row, "leaving out what is older would free nothing yet"))
+            return
         async with self._alone(session):
             if await self._ledger.do(lambda tx: self._look(tx, session)) is None:
                 return
@@ -355,6 +346,11 @@ class Compactor:
             faults.passing("compaction-appended")
             await self._ledger.do(lambda tx: self._written(tx, found, after, starts))
         faults.passing("compaction-written")
+
+    def _early(self, found: _Open) -> bool:
+        """Whether a person asked for it before it was due: that it frees little says nothing then."""
+        soft = self._thresholds(found.seen.group, found.seen.standing).soft
+        return bool(found.row["cause"] == "manual" and found.row["before"] < soft)
 
     def _written(self, tx: Transaction, found: _Open, after: int, starts: int | None) -> None:
         row, now, session = found.row, rfc3339(self._clock.now()), found.row["session"]
@@ -367,6 +363,8 @@ class Compactor:
             return
         context = contexts.of(tx, session, now)
         fruitless = context["fruitless"] + 1 if compaction.fruitless(row["before"], after) else 0
+        if fruitless and self._early(found):
+            fruitless = context["fruitless"]
         values: dict[str, Any] = {
             "window": after, "estimated": 1, "compact_count": context["compact_count"] + 1, "fruitless": fruitless,
         }  # fmt: skip
@@ -377,13 +375,6 @@ class Compactor:
         self.measure(tx, session, "compact", now, method=row["method"], recall=row["recall"])
         if fruitless > 1:
             self._reconsider(tx, session)
-
-
-_PINNED = ("text", "origin", "trust", "turn", "at", "inherited")
-
-
-def _open(tx: Transaction, session: str) -> Row | None:
-    return next(iter(contexts.compactions(tx, session, "begun", "asked", "ready")), None)
 
 
 def _id(job: Job) -> int:
@@ -397,22 +388,6 @@ def _expand(found: _Open) -> str:
 def _of(studied: _Studied) -> dict[str, Any]:
     cut = studied.cut
     return {"upto": cut.upto, "masked": cut.masked, "kept": studied.kept, "behind": studied.behind}
-
-
-def _pinned(ledger: str | None) -> Pinned:
-    items = json.loads(ledger or "[]")
-    return Pinned(
-        [
-            Item(each["class"], each["text"], Origin(each["origin"]), each["trust"], each["turn"], each["at"],
-                 inherited=bool(each["inherited"]))
-            for each in items if each["class"] in CLASSES
-        ]
-    )  # fmt: skip
-
-
-def _lines(prompt: str) -> list[dict[str, Any]]:
-    """What a summariser was given."""
-    return [json.loads(line) for line in prompt.splitlines() if line.startswith("{")]
 
 
 def _append(path: Path, session: str, block: Block, behind: int) -> int | None:

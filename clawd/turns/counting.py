@@ -12,6 +12,7 @@ from clawd.lifecycle.journal import Costs, Used
 from clawd.lifecycle.pinned import Columns
 from clawd.model import Block
 
+MOST = 2**53  # tokens: whatever a runner says of each of its turns, their sum can be kept
 Price = Callable[[str, int, int, int], int | None]
 """Nano-dollars of a call: model, tokens in, out, and of those in from a cache; None where that is not known."""
 
@@ -37,16 +38,17 @@ def counted(
     last: Columns | None,
     calls: Sequence[Columns],
     price: Price,
-    fixed: int = 0,
+    *,
+    compacted: bool = False,
 ) -> Counted:
     """`row` is the session's before the turn; `last` the newest call that the gateway settled, `calls` all of them.
-    `fixed` characters stand before each conversation: they count where nothing else is known of it."""
+    `compacted`: while the turn was at work, so that what its calls read is not what the next prompt would hold."""
     characters = sum(map(length, blocks))
     answered = sum(length(block) for block in blocks if block.role == "assistant")
     window, estimated = row["window"] + estimate.tokens(characters), True
-    if not row["window"]:
-        window += estimate.tokens(fixed)
-    if last is not None:
+    if compacted:
+        pass
+    elif last is not None:
         window, estimated = last["input"] + last["output"], bool(last["estimated"])
     elif turn["window_tokens"] is not None:
         window, estimated = turn["window_tokens"], False
@@ -62,10 +64,10 @@ def counted(
     spent = costs.total if calls else 0 if turn["claimed_at"] is None or turn["engine"] in THINKING else None
     before = row["nanos"] if row["nanos"] is not None or row["step_index"] else 0
     return Counted(
-        window,
+        min(window, MOST),
         used,
         estimated,
-        row["cumulative"] + used.input + used.output,
+        min(row["cumulative"] + used.input + used.output, MOST),
         costs,
         None if spent is None or before is None else before + spent,
         _milliseconds(turn["claimed_at"], turn["ended_at"]),

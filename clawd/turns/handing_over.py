@@ -91,25 +91,20 @@ class HandingOver:
         confirmed_by: str | None = None,
     ) -> str | None:
         """Hand the session of `row` (of `context`) over. Gives its successor; None where it has none, because its
-        conversation went on elsewhere (`/new`), or because it cannot be handed over, which `refused` of its row says.
-
-        Where a person asked for it, raises ManifestRefused instead; nothing was changed then. No turn of it may be
-        live.
+        conversation went on elsewhere (`/new`), or because it cannot be handed over, which `refused` of its row says:
+        it is not tried again before its window has grown, but where a person asks for it. No turn of it may be at work.
         """
         row = contexts.of(tx, row["session"], now)
         session: str = row["session"]
         if row["sealed_at"] is not None:
             return contexts.heir(tx, session) if row["successor"] is not None else None
-        assert not handing.is_live(tx, session)
-        by_hand = decision.trigger == "manual"
-        if not by_hand and contexts.is_refused(row):
+        assert not handing.is_at_work(tx, session)
+        if decision.trigger != "manual" and contexts.is_refused(row):
             return None
         try:
             made = self._manifest(tx, row, decision, thresholds, now, confirmed_by)
             text = manifest.text_of(made)
         except ManifestRefused as error:
-            if by_hand:
-                raise
             why = {"window": row["window"], "why": error.message, "told": False}
             contexts.update(tx, session, now, refused=json.dumps(why))
             log.warning("a session cannot be handed over", extra={"session": session})
@@ -183,7 +178,7 @@ class HandingOver:
 
     def _notice(self, tx: Transaction, of: str, text: str, now: str, at: str | None = None) -> None:
         """Into the chat in which the session `of` speaks."""
-        where = handing.place(tx, at or of) if handing.last_turn(tx, of) is None else handing.last_turn(tx, of)
+        where = handing.last_turn(tx, of) or handing.place(tx, at or of)
         if where is not None:
             to = Address.of(where)
             deliveries.enqueue(
@@ -236,8 +231,9 @@ class HandingOver:
         """The newest files that its answers gave out, by name."""
         found: dict[str, dict[str, Any]] = {}
         for row in tx.all(
-            "SELECT d.name, d.blob FROM delivery d JOIN turn t ON t.id = d.turn WHERE t.session = ? AND d.kind = 'file'"
-            " AND d.blob IS NOT NULL AND d.name IS NOT NULL ORDER BY d.id DESC LIMIT 200",
+            "SELECT d.name, d.blob FROM delivery d JOIN turn t ON t.id = d.turn"
+            " WHERE t.session = ? AND t.claimed_at IS NOT NULL"
+            " AND d.kind = 'file' AND d.blob IS NOT NULL AND d.name IS NOT NULL ORDER BY d.id DESC LIMIT 200",
             session,
         ):
             with suppress(OSError):  # it is forgotten
@@ -353,8 +349,8 @@ def _questions(tx: Transaction, session: str) -> list[str]:
 def _memories(tx: Transaction, session: str) -> list[str]:
     """Ids of what memory gave its turns, the newest."""
     rows = tx.all(
-        "SELECT memory, MAX(turn) AS last FROM recalled WHERE turn IN (SELECT id FROM turn WHERE session = ?)"
-        f" GROUP BY memory ORDER BY last DESC, memory LIMIT {MOST_NAMED}",
+        "SELECT memory, MAX(turn) AS last FROM recalled WHERE turn IN (SELECT id FROM turn WHERE session = ? AND"
+        f" claimed_at IS NOT NULL) GROUP BY memory ORDER BY last DESC, memory LIMIT {MOST_NAMED}",
         session,
     )
     return [row["memory"] for row in rows]

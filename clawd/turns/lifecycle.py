@@ -26,11 +26,12 @@ from clawd.ledger.deliveries import Address
 from clawd.lifecycle import deciding, journal, pinned
 from clawd.lifecycle.deciding import Action, Decision, Facts, Thresholds
 from clawd.lifecycle.journal import Confirm
+from clawd.lifecycle.manifest import scrubbed
 from clawd.locks import KeyedLocks
 from clawd.model import Block
 from clawd.tasks import Tasks
 from clawd.trust import Origin
-from clawd.turns.counting import Counted, Price, counted
+from clawd.turns.counting import Price, counted
 from clawd.turns.handing_over import OVERFLOW
 from clawd.turns.projecting import Projector
 from clawd.turns.ruling import DEFAULT, Rules
@@ -45,6 +46,11 @@ FULL = (
 CROWDED = (
     "What the agent and its tools want this conversation to hold on to has reached {size} KiB: more constraints and"
     " blockers of theirs are not added. Yours still are. /new begins with none."
+)
+
+UNBEGUN = (
+    "The conversation {session} cannot begin, for a file of its group cannot be written ({why}). What is said there"
+    " waits; it is tried again until it can be."
 )
 
 Outcome = Literal["none", "begun", "asked", "later"]
@@ -82,13 +88,18 @@ class Confirming(Protocol):
         again."""
         ...
 
+    def withdraw(self, tx: Transaction, number: int) -> None:
+        """The approval of this number is asked no more: it was decided by hand."""
+        ...
+
     def look_again(self) -> None:
         """What was asked is durable."""
         ...
 
 
 class Lifecycle:
-    """`rules` are those of a session's row; `price` what a call costs; `deliver` is told of chats that have news."""
+    """`rules` are those of a session's row; `price` what a call costs; `deliver` is told of chats that have news, and
+    `tell` tells the owner."""
 
     def __init__(
         self,
@@ -104,8 +115,9 @@ class Lifecycle:
         confirming: Confirming | None = None,
         limits: Callable[[str], ChannelLimits] = lambda channel: NOTICE,
         deliver: Callable[[Address], None] = lambda to: None,
+        tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self._ledger, self._clock, self._tasks = ledger, clock, tasks
+        self._ledger, self._clock, self._tasks, self._tell = ledger, clock, tasks, tell
         self._compactor, self._handing, self._projector = compactor, handing, projector
         self.rules, self._price, self.confirming = rules, price, confirming
         self._limits, self._deliver = limits, deliver
@@ -126,7 +138,9 @@ class Lifecycle:
         row = contexts.of(tx, session, now)
         rules = self.rules(row)
         self._pin(tx, row, turn, blocks, now)
-        found = counted(row, turn, blocks, contexts.last_call(tx, turn), contexts.calls(tx, turn["id"]), self._price)
+        last, calls = contexts.last_call(tx, turn), contexts.calls(tx, turn["id"])
+        compacted = contexts.was_compacted(tx, session, turn["claimed_at"])
+        found = counted(row, turn, blocks, last, calls, self._price, compacted=compacted)
         tx.execute(
             "UPDATE turn SET window_tokens = ?, cumulative_tokens = ? WHERE id = ?",
             *(found.window, found.cumulative, turn["id"]),
@@ -144,7 +158,7 @@ class Lifecycle:
             taint=min(row["taint"], turn["taint"]),
             **{name: value for name, value in own.items() if row[name] is None and value is not None},
         )
-        self._measure(tx, session, found, now)
+        self.measure(tx, session, "turn", now, used=found.used, costs=found.costs, latency_ms=found.latency_ms)
         row = contexts.of(tx, session, now)
         if row["status"] in contexts.ENDED or row["gate"] == "paused":
             return
@@ -161,7 +175,7 @@ class Lifecycle:
         contexts.unpin(tx, [item.id for item in fit.drop if item.id is not None])
         for item in fit.add:
             contexts.pin(
-                tx, session, item.cls, item.text, turn=item.turn, at=now, origin=item.origin, trust=item.trust
+                tx, session, item.cls, scrubbed(item.text), turn=item.turn, at=now, origin=item.origin, trust=item.trust
             )  # fmt: skip
         if any(item.origin == Origin.OWNER for item in fit.refused):
             self._tell_once(tx, row, turn, "full", FULL.format(size=pinned.MOST_BYTES >> 10), now)
@@ -176,11 +190,6 @@ class Lifecycle:
         to = Address.of(turn)
         deliveries.enqueue(
             tx, to, session=row["session"], kind="notice", text=sentence, now=now, limits=self._limits(to.channel)
-        )  # fmt: skip
-
-    def _measure(self, tx: Transaction, session: str, found: Counted, now: str) -> None:
-        self.measure(
-            tx, session, "turn", now, used=found.used, costs=found.costs, latency_ms=found.latency_ms
         )  # fmt: skip
 
     def measure(self, tx: Transaction, session: str, event: str, now: str, **more: Any) -> None:
@@ -259,7 +268,7 @@ class Lifecycle:
         turn: int | None = None,
     ) -> Outcome:
         session, now = row["session"], self._now()
-        if decision.trigger == "manual" and row["wanted"] is not None:
+        if decision.action == row["wanted"]:  # whatever asks for it by now
             confirmed_by = confirmed_by or row["confirmed_by"]
         if decision.action == "handoff" and decision.trigger != "manual" and contexts.is_refused(row):
             decision = Decision("continue", decision.trigger, "it cannot be handed over")
@@ -283,16 +292,14 @@ class Lifecycle:
         contexts.update(tx, session, now, wanted=None, confirmed_by=confirmed_by)
         row = contexts.of(tx, session, now)
         if decision.action == "compact":
-            if contexts.compactions(tx, session, "begun", "asked", "ready"):
+            if contexts.open_compaction(tx, session) is not None:
                 return "none"
             self._compactor.begin(tx, row, decision.trigger, turn, now)
             return "begun"
-        successor = self._handing.begin(tx, row, decision, rules.limits, now, confirmed_by)
+        self._handing.begin(tx, row, decision, rules.limits, now, confirmed_by)
         if contexts.of(tx, session, now)["status"] not in contexts.ENDED:
             return "none"
         self.measure(tx, session, "handoff", now)
-        if successor is not None:
-            contexts.update(tx, successor, now)
         return "begun"
 
     def journal(
@@ -328,20 +335,29 @@ class Lifecycle:
 
     async def _until_done(self, session: str) -> None:
         pause = AGAIN_S
+        told: str | None = None
         while True:
             try:
                 await self.act(session)
                 return
-            except (Refused, UnsafePath) as error:  # somebody put it there: they wait for the next turn, or start
+            except (Refused, UnsafePath) as error:  # somebody put it there
                 log.warning("the files of session %s are not written: %s", session, error)
-                return
-            except Exception:  # its files wait, and that is said
+                if (shut := await self._ledger.do(lambda tx: _shut(tx, session))) is None:
+                    return  # they wait for the next turn, or start
+                why = error.message
+            except Exception as error:  # its files wait, and that is said
                 log.exception("the context of session %s cannot be looked after", session)
+                shut = await self._ledger.do(lambda tx: _shut(tx, session))
+                why = error.strerror or str(error) if isinstance(error, OSError) else type(error).__name__
+            if shut is not None and why != told:
+                self._tell(UNBEGUN.format(session=shut, why=why))
+                told = why
             await anyio.sleep(pause)
             pause = min(pause * 2, LONGEST_S)
 
     async def act(self, session: str) -> None:
-        """Do what is open, in this order: the successor's beginning, a compaction, the files. Safe to repeat."""
+        """Do what is open, in this order: the successor's beginning, a compaction, the files, the successor's. Safe to
+        repeat."""
         async with self._one.hold(session):
             for to in await self._ledger.do(lambda tx: _unsent(tx, session)):
                 self._deliver(to)
@@ -351,11 +367,24 @@ class Lifecycle:
             await self._handing.act(session)
             await self._compactor.act(session)
             await self._projector.act(session)
+        row = await self._ledger.do(lambda tx: contexts.find(tx, session))
+        if row is not None and row["successor"] is not None:  # it has its beginning now, and may have no turn for long
+            async with self._one.hold(row["successor"]):
+                await self._projector.act(row["successor"])
 
     async def recover(self) -> None:
         """After a start: all that an earlier daemon left open."""
         for session in await self._ledger.do(contexts.unfinished):
             self.soon(session)
+
+
+def _shut(tx: Transaction, session: str) -> str | None:
+    """Which session cannot be talked to before the files of this one are written."""
+    row = contexts.find(tx, session)
+    if row is None or row["seed"] is not None or row["successor"] is None:
+        return session if row is not None and row["seed"] is not None else None
+    after = contexts.find(tx, row["successor"])
+    return row["successor"] if after is not None and after["seed"] is not None else None
 
 
 def _unsent(tx: Transaction, session: str) -> list[Address]:

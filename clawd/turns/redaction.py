@@ -8,7 +8,6 @@ Not touched: what an agent wrote in `work/` itself, and the ledger's backups in 
 
 from __future__ import annotations
 
-import html
 import logging
 import stat
 from collections.abc import Callable, Sequence
@@ -166,6 +165,8 @@ def _brought_in(arrivals: Path, forgotten: Forgotten) -> int:
 def _beside(root: Path, forgotten: Forgotten) -> int:
     """Of the files that were written of sessions: their states and journals, manifests, exports. A page that has it in
     a form of its own is taken away: it can be made again."""
+    import html
+
     changed = 0
     for folder, pattern in (("sessions", "*.json*"), ("manifests", "*.json"), ("exports", "*/*")):
         if (root / folder).is_symlink():

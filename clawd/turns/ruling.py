@@ -12,6 +12,7 @@ from typing import Any
 from clawd.config.group import Effective
 from clawd.config.schema import Config
 from clawd.errors import ClawdError
+from clawd.ledger.contexts import Standing
 from clawd.lifecycle import policies, profiles
 from clawd.lifecycle.deciding import Policy, Thresholds
 from clawd.lifecycle.pinned import Columns
@@ -60,6 +61,11 @@ class Ruling:
         except ClawdError as error:
             self._tell(str(error))
             return self._held.get(own, DEFAULT)
+
+    def limits(self, group: str, standing: Standing) -> Thresholds:
+        """At how many tokens a session of the group is compacted, and handed over."""
+        own = {"profile": standing.profile, "soft": standing.soft, "hard": standing.hard}
+        return self({"grp": group, **own, "require_confirm": None}).limits
 
     def _rules(self, row: Columns) -> Rules:
         config, settings = self._config(), self._settings(row["grp"])

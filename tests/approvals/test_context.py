@@ -157,6 +157,20 @@ async def test_a_session_that_is_over_is_not_handed_over_by_a_late_yes(world: Wo
     assert context(world)["status"] == "handoff"
 
 
+def test_what_was_decided_by_hand_is_asked_no_more(world: World) -> None:
+    session(world)
+    asked = ask(world, HARD)
+    assert asked is not None
+
+    def by_hand(tx: Transaction) -> None:
+        contexts.update(tx, SESSION, NOW, status="running", confirm=None, gate=None)
+        world.confirming.withdraw(tx, asked.number)
+        world.confirming.withdraw(tx, asked.number)  # safe to repeat
+
+    world.ledger.tx(by_hand)
+    assert world.state(asked.number) == "void" and context(world)["status"] == "running"
+
+
 def test_in_a_shared_chat_the_owner_is_asked_in_private(world: World) -> None:
     session(world)
     world.ledger.tx(lambda tx: tx.execute("UPDATE turn SET channel = 'telegram', chat = '-100'"))

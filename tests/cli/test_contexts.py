@@ -23,6 +23,7 @@ from tests.commands.test_contexts import SESSION, begun, write
 from tests.ledger.conftest import NOW
 
 PAGE = Path(__file__).parents[2] / "docs/context.md"
+NOTHING_OLDER = "nothing was said in it that could be left out"
 Said = tuple[int, Any, str]
 
 
@@ -106,6 +107,7 @@ def test_compact_prints_what_it_freed(home: Home, say: Any) -> None:
         "written",
     )
     assert said["before"] == 70_000 and said["after"] <= 70_000
+    write(home, lambda tx: contexts.update(tx, SESSION, NOW, window=70_000))
     code, said, _ = say("compact", "--session", SESSION)
     assert code == 0 and re.fullmatch(rf"session {SESSION}: [\d,]+ tokens are [\d,]+ now \(by \w+.*\)\n", said)
 
@@ -197,7 +199,7 @@ LOST = {"state": "failed", "error": "it leaves out what is held on to (goal: Cou
         (Daemon({}, {"state": "begun"}, {"state": "asked"}, WRITTEN), 0,
          "90,000 tokens are 20,000 now (by summary, recall 0.95)", ""),
         (Daemon({}, {"state": "asked"}, LOST | {"successor": "s.2"}), 0, "it goes on as s.2", "leaves out"),
-        (Daemon({}, LOST), 1, "keeps its window", "leaves out"),
+        (Daemon({}, LOST), 1, "is as it was: it leaves out what is held on to (goal: Count)\n", ""),
         (Daemon({}, {"state": "asked"}, alive=False), 0, "as soon as a daemon runs", ""),
         (Daemon({"waits": False}, {"state": "asked"}), 0, "as soon as a daemon runs", ""),
         (Daemon({"state": "later", "compaction": None}, None), 0, "is compacted when the turn ends", ""),
@@ -220,6 +222,20 @@ def test_whoever_waits_longer_is_told_what_for(monkeypatch: pytest.MonkeyPatch, 
     at_once(monkeypatch, Daemon({}, *[{"state": "asked"}] * 200, WRITTEN))
     monkeypatch.setattr(cli, "PAUSE_S", 0.001)
     assert f"compacting {SESSION} …" in say("compact", "--session", SESSION)[2]
+
+
+def test_what_has_nothing_to_leave_out_says_so(home: Home, say: Any) -> None:
+    file = home.group("main").sessions / "mmkr_agent-1.md"
+    file.unlink()
+    SessionFile(file, SESSION).append([Block("system", "It begins.")], None)
+    code, said, _ = say("compact", "--session", SESSION)
+    assert code == 1 and said == f"session {SESSION} is as it was: {NOTHING_OLDER}\n"
+
+
+@pytest.mark.parametrize("words", ["decide --tokens 100k", "decide --tokens -5", "run --goal x --max-steps 0"])
+def test_a_number_that_is_none_is_refused_in_words(say: Any, words: str) -> None:
+    code, _, err = say(*words.split())
+    assert code == 2 and "is no whole number above 0" in err and "--help" in err
 
 
 # ── the page that tells how ──

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -125,3 +126,20 @@ def test_a_long_command_and_what_it_is_for_stand_apart(capsys: pytest.CaptureFix
     assert lines[lines.index("  bridge pythonclaw import") + 1].startswith(" " * 21 + "bring in a PythonClaw home")
     assert run(["bridge", "pythonclaw"]) == 2
     assert "clawd bridge pythonclaw needs one of: import, export, sync" in capsys.readouterr().err
+
+
+def test_the_readme_s_table_has_every_command() -> None:
+    """A row has calls in backticks; the first of them has the noun, and `import/export` are two verbs."""
+    rows = re.findall(r"(?m)^\| (`clawd .*?) \| [^|]*\|$", (ROOT / "README.md").read_text().replace("\\|", "/"))
+    told = set()
+    for row in rows:
+        noun = ""
+        for call in re.findall(r"`([^`]+)`", row):
+            words = call.removeprefix("clawd ").split()
+            noun = words[0] if call.startswith("clawd ") else noun
+            words = words if call.startswith("clawd ") else [noun, *words]
+            for size in range(1, 4):
+                *first, last = words[:size]
+                told |= {(*first, each) for each in last.split("/")}
+    known = {command.words for command in COMMANDS.values() if command.does}
+    assert [" ".join(words) for words in sorted(known - told)] == []

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from clawd.clock import SystemClock
@@ -158,6 +159,8 @@ def test_a_session_is_handed_over_and_then_it_is_over(home: Home) -> None:
     stands = standing.status(home, SESSION)
     assert (stands["status"], stands["successor"], stands["stopped_reason"]) == ("handoff", f"{SESSION}.2", "handoff")
     manifest = json.loads(Path(stands["handoff_manifest"]).read_text())
+    state = json.loads((home.group("main").sessions / "mmkr_agent-1_2.state.json").read_text())  # before any turn of it
+    assert (state["id"], state["parent"]) == (f"{SESSION}.2", SESSION)
     assert manifest["goal"] == "Count the rows of /srv/copy" and manifest["session_id"] == SESSION
     assert standing.status(home, f"{SESSION}.2")["parent"] == SESSION
     before = row(home)
@@ -310,6 +313,41 @@ def test_compact_in_the_chat(home: Home, role: str, confirm: tuple[str, ...], by
         ledger.close()
 
 
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, None),
+        ({"gate": "paused", "status": "stopped"}, f"`clawd session resume {SESSION}`"),
+        ({"gate": "confirm", "status": "awaiting_confirm", "confirm": 123456}, "approval 123456"),
+        ({"status": "awaiting_confirm", "confirm": 123456}, "The owner is asked what becomes of it (approval 123456)."),
+    ],
+)
+@pytest.mark.anyio
+async def test_context_in_the_chat_says_what_it_waits_for(home: Home, values: dict[str, Any], says: str | None) -> None:
+    write(home, lambda tx: contexts.update(tx, SESSION, NOW, **values))
+    ledger = Ledger.open(home.ledger_file, home.backups)
+    try:
+        operations: Any = by_hand.ContextOperations(ledger, SystemClock(), Ruled(), None)  # type: ignore[arg-type]
+        said = await operations.said({"session": SESSION})
+    finally:
+        ledger.close()
+    first, *more = said.splitlines()
+    assert first.startswith(f"session {SESSION}: 70,000 tokens in view, compacted at 60,000, handed over at 100,000")
+    assert more == [] if says is None else says in more[0]
+
+
+def test_context_in_the_chat_says_why_the_last_try_changed_nothing(home: Home) -> None:
+    (home.group("main").sessions / "mmkr_agent-1.md").unlink()
+    writing.call(home, "context.compact", session=SESSION)
+    ledger = Ledger.open(home.ledger_file, home.backups)
+    try:
+        operations: Any = by_hand.ContextOperations(ledger, SystemClock(), Ruled(), None)  # type: ignore[arg-type]
+        said = anyio.run(operations.said, {"session": SESSION})
+    finally:
+        ledger.close()
+    assert said.endswith("\nThe last try left it as it is: nothing was said in it that could be left out.")
+
+
 # ── export ──
 
 
@@ -358,3 +396,31 @@ def test_a_journal_that_is_a_link_is_not_read(home: Home) -> None:
     (home.group("main").sessions / "mmkr_agent-1.metrics.jsonl").symlink_to(home.config_file)
     with pytest.raises(UnsafePath):
         standing.export(home, SESSION, None, "csv")
+
+
+def test_what_is_paused_goes_on_by_the_plain_id_of_its_conversation(home: Home) -> None:
+    writing.call(home, "context.handoff", session=SESSION)
+    paused = {"status": "stopped", "gate": "paused", "stopped_reason": "confirm_denied_at_hard"}
+    write(home, lambda tx: contexts.update(tx, f"{SESSION}.2", NOW, **paused))
+    with pytest.raises(ClawdError, match=r"goes on as mmkr:agent-1\.2"):  # a segment that is over is that one itself
+        writing.call(home, "session.resume", session=SESSION)
+    write(home, lambda tx: tx.execute("UPDATE context SET status = 'running' WHERE session = ?", SESSION))  # by /new
+    found = writing.call(home, "session.resume", session=SESSION)
+    assert found == {"session": f"{SESSION}.2", "group": "main", "status": "running"}
+    assert row(home, f"{SESSION}.2")["gate"] is None
+
+
+def test_compacting_what_is_small_by_hand_changes_nothing_however_often(home: Home) -> None:
+    file = home.group("main").sessions / "mmkr_agent-1.md"
+    file.unlink()
+    for turn in (1, 2):
+        SessionFile(file, SESSION).append([Block("user", "Hi."), Block("assistant", "Hello!")], turn)
+    write(home, lambda tx: contexts.update(tx, SESSION, NOW, window=14))
+    before = file.read_bytes()
+    for _ in range(3):
+        found = writing.call(home, "context.compact", session=SESSION)
+        done = standing.outcome(home, SESSION, found["compaction"])
+        assert done is not None and (done["state"], done["successor"]) == ("failed", None)
+        assert done["error"] == "leaving out what is older would free nothing yet"
+    assert (row(home)["status"], row(home)["window"], row(home)["compact_count"]) == ("running", 14, 0)
+    assert file.read_bytes() == before

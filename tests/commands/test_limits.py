@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,19 @@ def test_what_can_hold_is_told_too(home: Home) -> None:
     assert config_check(home, None)["ok"]
     assert [each["level"] for each in contexts.limits(home)] == ["ok"]
     assert decide(home, 5, None, False, "main")["notes"] == []
+
+
+def test_what_nothing_can_be_written_to_is_told(home: Home, tmp_path: Path) -> None:
+    root = home.group("main").root
+    (root / "sessions").mkdir(exist_ok=True)
+    for name in ("a.md", "a.state.json", "b.decisions.jsonl", "a note of mine"):
+        (root / "sessions" / name).write_text("")
+    assert list(contexts.files(home)) == []
+    os.mkfifo(root / "sessions/a.decisions.jsonl")
+    (root / "sessions/b.state.json").symlink_to(tmp_path / "x")
+    (root / "manifests").symlink_to(tmp_path)
+    told = "\n".join(each["message"] for each in contexts.files(home))
+    assert all(each in told for each in ("a.decisions.jsonl", "b.state.json", "manifests")) and told.count("\n") == 2
+    for n in range(9):
+        os.mkfifo(root / f"sessions/{n}.state.json")
+    assert len(list(contexts.files(home))) == 6

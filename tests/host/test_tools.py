@@ -244,6 +244,9 @@ async def test_a_note_is_kept_clean_and_says_what_was_pinned(context: ToolContex
             kept.append((table, tuple(row.values())))
             return 1
 
+        def one(self, sql: str, turn: int) -> dict[str, int]:
+            return {"size": 0}
+
     act = await note.prepare(context, note.Arguments(goal=" a\n\u202eb ", verified=["v" * 900, " "]))
     assert callable(act)
     assert act(Transaction(), 7) == {"pinned": ["goal", "verified"]}  # type: ignore[arg-type]

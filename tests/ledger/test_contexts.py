@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
 import pytest
 
-from clawd.ledger import contexts, groups, turns
+from clawd.errors import Refused, UsageError
+from clawd.ledger import contexts, groups, moved, turns
 from clawd.ledger.db import Ledger, Transaction
 from clawd.trust import Role
 
@@ -61,3 +64,52 @@ def test_a_circle_of_successors_ends(ledger: Ledger) -> None:
         return str(turns.get(tx, turns.queue(tx, place, Role.OWNER, 1.0, NOW))["session"])
 
     assert ledger.tx(turned) == "a.3"
+
+
+def test_a_turn_notes_so_much_and_no_more(ledger: Ledger) -> None:
+    """All of it is gone through in the transaction that settles the turn."""
+
+    def noted(tx: Transaction) -> int:
+        begun(tx)
+        place = {"grp": "main", "session": "a", "channel": "t", "account": "", "chat": "c", "thread": ""}
+        turn = turns.queue(tx, place, Role.OWNER, 1.0, NOW)
+        with pytest.raises(UsageError, match="KiB"):
+            for _ in range(1000):
+                contexts.add_noted(tx, turn, {"verified": ["x" * 500] * 100})
+        return len(contexts.take_noted(tx, turn))
+
+    assert 1 < ledger.tx(noted) < 20
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("context", {"status": "evil"}), ("context", {"gate": "shut"}), ("context", {"window": "x"}),
+        ("context", {"cumulative": 1 << 62}), ("context", {"taint": 7.0}), ("context", {"require_confirm": "{"}),
+        ("context", {"declined": "[]"}), ("context", {"refused": "{}"}), ("context", {"seed": "7"}),
+        ("pinned", {"class": "law"}), ("pinned", {"origin": "king"}), ("pinned", {"trust": 2.0}),
+        ("pinned", {"text": "x" * 5000}), ("compaction", {"state": "true"}), ("compaction", {"trust": -1.0}),
+        ("journal", {"kind": "hosts"}), ("journal", {"line": "[]"}),
+    ],
+)  # fmt: skip
+def test_a_backup_with_a_window_that_no_ledger_has_is_refused(ledger: Ledger, table: str, said: dict[str, Any]) -> None:
+    """Its session would be settled, and answered, no more."""
+
+    def rows(tx: Transaction) -> moved.Rows:
+        begun(tx)
+        contexts.of(tx, "a", NOW)
+        contexts.pin(tx, "a", "goal", "g", turn=None, at=NOW, origin="owner", trust=1.0)
+        contexts.note(tx, "a", "decisions", {"action": "continue"})
+        tx.insert("compaction", session="a", state="written", cause="manual", before=1, made=NOW)
+        return moved.of_ledger(tx, "main")
+
+    found = ledger.tx(rows)
+
+    def read() -> moved.Rows:
+        lines = [json.dumps({"table": name, "row": row}) for name, each in found.items() for row in each]
+        return moved.read(io.BytesIO("\n".join(lines).encode()), "main")
+
+    assert read() == found
+    found[table][0].update(said)
+    with pytest.raises(Refused):
+        read()

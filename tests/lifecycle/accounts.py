@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from clawd.lifecycle.exporting import Account, lines_of
+from clawd.lifecycle.exporting import Account
+from clawd.lifecycle.journal import lines_of
 
 GOAL = "Ship <script>alert(1)</script> & \"keep\" 'every' row \u202e of it"
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.lifecycle import exporting
-from clawd.lifecycle.exporting import DECISIONS, METRICS, Account, Lines, csv_of, files_of, json_of, lines_of, notes_of
+from clawd.lifecycle.exporting import DECISIONS, METRICS, Account, csv_of, files_of, json_of, notes_of
+from clawd.lifecycle.journal import Lines, lines_of
 from tests.lifecycle import accounts
 from tests.lifecycle.accounts import account, jsonl, metric
 

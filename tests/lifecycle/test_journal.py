@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clawd.lifecycle import journal
 from clawd.lifecycle.deciding import Decision, Thresholds
-from clawd.lifecycle.journal import Confirm, Costs, Used, append, decision_line, metric_line, read
+from clawd.lifecycle.journal import Confirm, Costs, Used, append, decision_line, lines_of, metric_line
 
 AT = "2026-12-01T09:00:00+00:00"
 LIMITS = Thresholds("chat", 10, 20)
@@ -33,7 +33,7 @@ def test_a_write_that_was_torn_anywhere_is_completed(texts: list[str], data: st.
     whole = after(old, lines)
     torn = whole[: data.draw(st.integers(len(old), len(whole)))]
     assert after(torn, lines) == after(whole[:-1], lines) == whole
-    assert [each.get("seq") for each in read(whole)] == [None, *range(len(texts))]
+    assert [each.get("seq") for each in lines_of(whole).rows] == [None, *range(len(texts))]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_trust_is_that_of_the_turn_but_for_what_the_owner_typed() -> None:
     [(1.0, 1.0, "new"), (0.2, 1.0, "old"), (0.2, 0.2, "new"), (0.2, None, "new"), (1.0, 0.2, "new")],
 )
 def test_what_a_page_made_an_agent_say_is_no_new_goal(taint: float, before: float | None, goal: str) -> None:
-    held = Pinned([] if before is None else [Item("goal", "old", Origin.OWNER, before)])
+    held = Pinned([] if before is None else [Item("goal", "old", Origin.OWNER, before, 0)])
     found = of_turn([{"goal": "new"}], [], taint=taint, turn=1, at=AT, held=held)
     assert Pinned([*held.items, *found]).goal == goal
 
@@ -154,6 +154,14 @@ def test_what_was_verified_goes_before_decisions_and_constraints_never() -> None
     three = fit(held, [item("constraints", "c" * 40), item("blockers", "o", Origin.OWNER)], room)
     assert ([each.text[0] for each in three.refused], [each.text for each in three.add]) == (["c"], ["o"])
     assert "constraints0" not in [each.text for each in (*one.drop, *two.drop, *three.drop)]
+
+
+@pytest.mark.parametrize(("turn", "goal"), [(None, "old"), (3, "new")])
+def test_a_goal_that_the_owner_stated_is_not_replaced(turn: int | None, goal: str) -> None:
+    """`clawd context run --goal` pins it, before any turn; the first thing that was typed in a chat is but a guess."""
+    held = Pinned([Item("goal", "old", Origin.OWNER, 1.0, turn)])
+    found = of_turn([{"goal": "new"}], [], taint=1.0, turn=4, at=AT, held=held)
+    assert Pinned([*held.items, *found]).goal == goal
 
 
 @pytest.mark.parametrize("text", ["short {}", "{} " + "x" * 490, "{}" + '"' * 480, "{}" + "\u00fc" * 490])

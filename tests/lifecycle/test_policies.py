@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib import metadata
 from typing import Any
 
@@ -25,17 +26,34 @@ class Broken:
         raise RuntimeError("no licence")
 
 
+class Hostile:
+    name = "hostile"
+    does: Any = None
+    asked = 0
+
+    def decide(self, facts: Facts) -> Any:
+        Hostile.asked += 1
+        return Hostile.does(facts)
+
+
 @pytest.fixture(autouse=True)
 def packages(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two policies of packages, one that cannot be loaded, and one that would stand in the place of ours."""
     entries = [
         metadata.EntryPoint(name, f"{__name__}:{what}", policies.GROUP)
-        for name, what in (("quiet", "Brought"), ("broken", "Broken"), ("gone", "Nothing"), ("blockers", "Brought"))
+        for name, what in (
+            ("quiet", "Brought"),
+            ("broken", "Broken"),
+            ("gone", "Nothing"),
+            ("blockers", "Brought"),
+            ("hostile", "Hostile"),
+        )
     ]
     monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == policies.GROUP else [])
     policies._brought.cache_clear()
     yield
     policies._brought.cache_clear()
+    policies._hanging.clear()
 
 
 def test_none_is_in_force_by_itself() -> None:
@@ -58,6 +76,36 @@ def test_a_package_replaces_none_that_ships() -> None:
 def test_what_cannot_be_had_is_told_and_left_out() -> None:
     found, told = policies.in_force(["blokers", "broken", "gone", "cost"])
     assert [each.name for each in found] == ["cost"] and len(told) == 3
-    assert "did you mean blockers?" in told[0] and "blockers, broken, cost, gone, quiet" in told[0]
+    assert "did you mean blockers?" in told[0] and "blockers, broken, cost, gone, hostile, quiet" in told[0]
     assert "no licence" in told[1] and "gone" in told[2]
-    assert policies.known() == ["blockers", "broken", "cost", "gone", "quiet"]
+    assert policies.known() == ["blockers", "broken", "cost", "gone", "hostile", "quiet"]
+
+
+def _raises(error: BaseException) -> Any:
+    def raising(facts: Facts) -> Any:
+        raise error
+
+    return raising
+
+
+@pytest.mark.parametrize(
+    "does",
+    [_raises(SystemExit(1)), _raises(KeyboardInterrupt()), _raises(RecursionError()), lambda facts: [1],
+     lambda facts: 7, lambda facts: "explode", lambda facts: {}, lambda facts: facts.pinned.clear()],
+)  # fmt: skip
+def test_a_hostile_one_decides_nothing(does: Any) -> None:
+    Hostile.does = does
+    assert decide(FACTS, policies.in_force(["hostile"])[0]).action == "continue"
+
+
+def test_one_that_does_not_come_back_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "PATIENCE_S", 0.01)
+    end = threading.Event()
+    Hostile.does, Hostile.asked = lambda facts: end.wait(60) and None, 0
+    try:
+        assert decide(FACTS, policies.in_force(["hostile"])[0]).action == "continue"
+        found, told = policies.in_force(["hostile", "quiet"])
+        assert decide(FACTS, found).trigger == "policy:quiet"
+        assert Hostile.asked == 1 and len(told) == 1 and "hostile did not answer" in told[0]
+    finally:
+        end.set()

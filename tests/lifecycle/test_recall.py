@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from clawd.lifecycle.inventing import inventions
 from clawd.lifecycle.pinned import Class, Item, Pinned
-from clawd.lifecycle.recall import inventions, recall
+from clawd.lifecycle.recall import recall
 from clawd.lifecycle.wording import tokens
 from clawd.trust import Origin
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.lifecycle import summary
+from clawd.lifecycle.inventing import inventions
 from clawd.lifecycle.pinned import Item, Pinned
-from clawd.lifecycle.recall import inventions, recall
+from clawd.lifecycle.recall import recall
 from clawd.model import Block
 from clawd.trust import Origin
 

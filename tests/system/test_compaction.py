@@ -21,6 +21,8 @@ CONSTRAINT = "Never touch /srv/live."
 HONEST = f"Goal: Move the shop to port 8443. {CONSTRAINT} The agent looked three times and found nothing to do."
 SUMMARY = "Below is the earlier part of a conversation"
 
+_COMPACTIONS = "SELECT * FROM compaction WHERE session = ? ORDER BY id"
+
 
 class Talk:
     def __init__(self, home: Home, model: Standin, key: Path) -> None:
@@ -51,7 +53,10 @@ class Talk:
         return peek(self.home.layout.ledger_file, lambda tx: contexts.find(tx, session))
 
     def compactions(self, session: str) -> list[dict[str, Any]]:
-        found = peek(self.home.layout.ledger_file, lambda tx: contexts.compactions(tx, session))
+        found = peek(
+            self.home.layout.ledger_file,
+            lambda tx: tx.all("SELECT * FROM compaction WHERE session = ? ORDER BY id", session),
+        )
         return [dict(row) for row in found or []]
 
 

@@ -251,10 +251,20 @@ def test_what_asks_first(served: Home) -> None:
     assert (yes["stopped_reason"], yes["compact_count"]) == ("handoff", 1)
     asked = [each["confirm"]["granted"] for each in decisions(home, "yes") if each.get("confirm")]
     assert asked == [None, True, None, True]
+    shown = home.cli(
+        "context", "run", *limits, "--script", "demo", "--require-confirm", "handoff", "--yes", "--session-id", "as"
+    )
+    assert [line for line in shown.stderr.splitlines() if line.startswith("asked first")] == [
+        "asked first: handoff of session as at 47,000 tokens: yes"
+    ]
 
     # a no: it goes on as it is, and the command says so at its end
     far = ("--goal", "ask first", "--soft-compact", "5000", "--hard-handoff", "500000", "--require-confirm", "compact")
-    no = play(home, *far, "--session-id", "no", code=2)
+    done = home.cli("context", "run", *far, "--session-id", "no", "--script", "demo", "--json")
+    no = json.loads(done.stdout)
+    asked = [line for line in done.stderr.splitlines() if line.startswith("asked first: ")]
+    assert done.returncode == 2 and asked
+    assert all(line.startswith("asked first: compact of session no") for line in asked)
     assert (no["stopped_reason"], no["steps"], no["compact_count"]) == ("completed", 4, 0)
 
     # a no at the hard limit: it waits, and a run that goes on asks again

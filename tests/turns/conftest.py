@@ -50,6 +50,18 @@ PATIENCE = 10.0
 Play = Callable[["Ground", Lease, Offer], Awaitable[None]]
 
 
+def scans(ledger: Ledger, said: Iterable[str]) -> set[str]:
+    """The tables that any of these statements reads from end to end."""
+
+    def plans(tx: Transaction) -> list[str]:
+        asked = [sql for sql in said if sql.lstrip().startswith(("SELECT", "UPDATE", "DELETE"))]
+        assert asked
+        return [row["detail"] for sql in asked for row in tx.all(f"EXPLAIN QUERY PLAN {sql}")]
+
+    steps = [plan.split() for plan in ledger.tx(plans) if plan.startswith("SCAN ") and " INDEX " not in plan]
+    return {step[1] for step in steps if step[1] != "CONSTANT"}
+
+
 class PushedClock:
     """The machine's clock, which a test can push ahead."""
 

@@ -29,6 +29,10 @@ POINTS = ("begun", "ready", "appended", "written")
 GOOD = "Goal: move the shop to port 8443. Never touch /srv/live. pip said: no such index. It was asked six times."
 
 
+def compactions(tx: Transaction) -> list[Row]:
+    return tx.all("SELECT * FROM compaction WHERE session = ? ORDER BY id", S)
+
+
 class Talk:
     """A session of turns with long tool output, and a summariser that says `summary`."""
 
@@ -78,7 +82,7 @@ class Talk:
         return (await self.rows())[-1]
 
     async def rows(self) -> list[dict[str, Any]]:
-        return [dict(row) for row in await self.ground.ledger.do(lambda tx: contexts.compactions(tx, S))]
+        return [dict(row) for row in await self.ground.ledger.do(compactions)]
 
     async def context(self) -> Row:
         return await self.ground.ledger.do(lambda tx: contexts.of(tx, S, NOW))
@@ -190,7 +194,7 @@ async def test_what_a_page_said_gains_no_trust_by_a_summary(tmp_path: Path, mode
 
 
 async def settled(talk: Talk, state: str) -> None:
-    await talk.ground.until(lambda: talk.ground.ledger.tx(lambda tx: contexts.compactions(tx, S)[-1]["state"]) == state)
+    await talk.ground.until(lambda: talk.ground.ledger.tx(lambda tx: compactions(tx)[-1]["state"]) == state)
 
 
 @pytest.mark.parametrize(
@@ -296,9 +300,7 @@ async def test_a_summary_is_asked_for_once(tmp_path: Path, point: str, fault: Ca
                 await talk.act()
             except InjectedFault:
                 break
-            await talk.ground.until(
-                lambda: talk.ground.ledger.tx(lambda tx: contexts.compactions(tx, S)[-1]["text"]) is not None
-            )
+            await talk.ground.until(lambda: talk.ground.ledger.tx(lambda tx: compactions(tx)[-1]["text"]) is not None)
         talk.compactor = talk.made()
         await talk.act()
         await settled(talk, "written")

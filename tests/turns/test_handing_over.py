@@ -19,14 +19,13 @@ from clawd.ledger import contexts, ends, groups, held, inbound, injected, questi
 from clawd.ledger.db import Ledger, Row, Transaction
 from clawd.lifecycle import manifest
 from clawd.lifecycle.deciding import Decision, Thresholds
-from clawd.lifecycle.manifest import ManifestRefused
 from clawd.model import OVERFLOW, Final, Lease, Offer
 from clawd.sessions.reading import load
 from clawd.trust import Role
 from clawd.turns.handing_over import MOST_GOING_ON, NO_GOAL, HandingOver
 from clawd.turns.handing_over import OVERFLOW as TOO_LONG
 from tests.ledger.conftest import NOW, Desk
-from tests.turns.conftest import Ground, opened
+from tests.turns.conftest import Ground, opened, scans
 
 LIMITS = ChannelLimits()
 OLD, NEW = "terminal:main", "terminal:main.2"
@@ -287,10 +286,9 @@ async def test_a_manifest_that_may_not_be_written_changes_nothing_and_is_told_on
     )  # fmt: skip
     world.ledger.tx(lambda tx: contexts.update(tx, OLD, NOW, window=20_000))
     before = dict(world.context(OLD))
-    with pytest.raises(ManifestRefused, match="bytes"):
-        world.begin(Decision("handoff", "manual"))
-    assert dict(world.context(OLD)) == before and not world.home.group("main").manifests.exists()
     assert world.begin() is None
+    assert "bytes" in json.loads(world.context(OLD)["refused"])["why"]
+    assert world.begin(Decision("handoff", "manual")) is None  # which is tried all the same
     changed = {name for name, value in dict(world.context(OLD)).items() if value != before[name]}
     assert changed <= {"refused", "dirty", "updated"}
     for _ in range(2):
@@ -386,3 +384,15 @@ async def test_a_message_that_the_model_could_not_read_is_tried_again_in_a_fresh
         third = await ground.accept(text="three")  # too long at once, then too long again: it fails, and says so
         failed = await ground.until_state(third, "failed")
         assert failed["session"] == f"{OLD}.3" and seen[3:] == [NEW, f"{OLD}.3"]
+
+
+@pytest.mark.anyio
+async def test_no_table_is_read_from_end_to_end_for_a_handover(world: World) -> None:
+    world.turn("hello", next_="Run the tests")
+    world.desk.accept("one")
+    said: set[str] = set()
+    world.ledger.tx(lambda tx: tx._connection.set_trace_callback(said.add))
+    assert world.begin() == NEW
+    await world.handing.act(OLD)
+    world.ledger.tx(lambda tx: tx._connection.set_trace_callback(None))
+    assert scans(world.ledger, said) <= {"a"}  # approvals, which the terms keep few

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from clawd import faults
+from clawd.clock import rfc3339
+from clawd.errors import UnsafePath
 from clawd.faults import InjectedFault
 from clawd.ledger import contexts, groups, money
 from clawd.ledger.db import Row, Transaction
@@ -21,7 +23,7 @@ from clawd.trust import Role
 from clawd.turns.lifecycle import Lifecycle
 from clawd.turns.projecting import Projector
 from clawd.turns.ruling import Rules
-from tests.turns.conftest import NOW, Ground, opened
+from tests.turns.conftest import NOW, Ground, opened, scans
 
 MAIN = "terminal:main"
 RULES = Rules(Thresholds("test", 100, 200))
@@ -54,6 +56,9 @@ class Asks:
     def ask(self, tx: Transaction, row: Row, decision: Decision, now: str) -> Any:
         self.asked.append(decision.trigger)
         return self.answer
+
+    def withdraw(self, tx: Transaction, number: int) -> None:
+        pass
 
     def look_again(self) -> None:
         pass
@@ -184,6 +189,19 @@ async def test_notes_of_steps_and_of_the_answer_are_pinned_and_reach_neither_fil
         ]  # fmt: skip
         assert "a step" not in stage.file("md").read_text()
         assert await stage.do(lambda tx: tx.all("SELECT * FROM noted")) == []
+
+
+@pytest.mark.anyio
+async def test_what_looks_like_a_key_is_not_held_on_to(tmp_path: Path) -> None:
+    key = "sk-ant-canary0123456789abcdef"
+    async with staged(tmp_path) as stage:
+        await stage.turn(said=f"Never use {key} twice.", notes={"verified": [f"the key is {key}"], "goal": f"a {key}"})
+        assert sorted(text for _, text, _ in await stage.pinned()) == [
+            *("Never use [secret] twice.", "a [secret]", "the key is [secret]")
+        ]
+        await stage.lifecycle.act(MAIN)
+        for kind in ("state.json", "decisions.jsonl", "metrics.jsonl"):
+            assert key not in stage.file(kind).read_text()
 
 
 @pytest.mark.anyio
@@ -374,6 +392,32 @@ async def test_no_link_is_followed_and_a_strangers_lines_stay(tmp_path: Path) ->
 
 
 @pytest.mark.anyio
+async def test_a_session_that_cannot_begin_is_told_once_and_begins_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawd.turns.lifecycle.AGAIN_S", 0.0)
+    link = UnsafePath("'manifests' is a link")
+    wrong: list[Exception] = [link, link, OSError(28, "No space")]
+    told: list[str] = []
+
+    async def act(session: str) -> None:
+        if wrong:
+            raise wrong.pop(0)
+
+    async with staged(tmp_path) as stage:
+        await stage.turn()
+        await stage.do(lambda tx: groups.next_segment(tx, MAIN, NOW) and contexts.of(tx, f"{MAIN}.2", NOW) and None)
+        await stage.do(lambda tx: contexts.update(tx, f"{MAIN}.2", NOW, seed="{}", gate="seed"))
+        await stage.do(lambda tx: contexts.update(tx, MAIN, NOW, status="handoff", successor=f"{MAIN}.2"))
+        stage.lifecycle._tell = told.append
+        monkeypatch.setattr(stage.begins, "act", act)
+        await stage.lifecycle._until_done(MAIN)
+    assert not wrong and len(told) == 2
+    assert all(f"{MAIN}.2 cannot begin" in each for each in told)
+    assert "is a link" in told[0] and "No space" in told[1]
+
+
+@pytest.mark.anyio
 async def test_a_state_of_a_newer_program_is_left_and_a_broken_one_made_anew(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         await stage.turn()
@@ -383,3 +427,53 @@ async def test_a_state_of_a_newer_program_is_left_and_a_broken_one_made_anew(tmp
         stage.file("state.json").write_text('{"sch')
         await stage.lifecycle.act(MAIN)
         assert json.loads(stage.file("state.json").read_text())["id"] == MAIN
+
+
+@pytest.mark.anyio
+async def test_what_a_call_read_counts_no_more_once_its_session_was_compacted(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        await stage.turn(usage=Usage(150, window=150))
+
+        async def play(ground: Ground, lease: Lease, offer: Offer) -> None:
+
+            def written(tx: Transaction) -> None:
+                done = {"before": 150, "after": 20, "made": NOW, "ended": rfc3339(ground.clock.now())}
+                tx.insert("compaction", session=MAIN, state="written", cause="soft_compact", **done)
+                contexts.update(tx, MAIN, NOW, window=20)
+
+            await ground.ledger.do(written)
+            await ground.counter.final(lease, Final("a reply", usage=Usage(160, 3, window=163)))
+
+        stage.ground.play = play
+        await stage.ground.recorded(await stage.ground.accept(text="hi"))
+        row = await stage.row()
+        assert (row["window"], row["estimated"], row["cumulative"]) == (20 + 3, 1, 150 + 163)
+        assert stage.begins.begun == [(MAIN, "soft_compact")]  # and not once more
+
+
+@pytest.mark.anyio
+async def test_a_yes_counts_whatever_asks_for_the_same_when_the_turn_is_over(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        stage.rules = replace(RULES, confirm=["handoff"])
+
+        async def play(ground: Ground, lease: Lease, offer: Offer) -> None:
+            agreed = Decision("handoff", "phase_boundary", "the phase is done")
+            await ground.ledger.do(lambda tx: stage.lifecycle.carry_out(tx, MAIN, agreed, confirmed_by="ann"))
+            await ground.counter.final(lease, Final("ok", usage=Usage(250, window=250)))
+
+        stage.ground.play = play
+        await stage.ground.recorded(await stage.ground.accept())
+        assert (stage.asks.asked, stage.begins.begun) == ([], [(MAIN, "hard_handoff")])
+
+
+@pytest.mark.anyio
+async def test_no_table_is_read_from_end_to_end_after_a_turn(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        await stage.turn()
+        said: set[str] = set()
+        await stage.do(lambda tx: tx._connection.set_trace_callback(said.add))
+        await stage.turn(usage=Usage(150, window=150))
+        await stage.lifecycle.act(MAIN)
+        await stage.do(contexts.unfinished)
+        await stage.do(lambda tx: tx._connection.set_trace_callback(None))
+        assert scans(stage.ground.ledger, said) == set()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clawd.cli.catalogue import backups, bridges, contexts, conversations, home, knowledge, limits, outside, runs
+from clawd.cli.catalogue import backups, bridges, contexts, conversations, home, knowledge, outside, runs
 from clawd.cli.catalogue.arguments import Command
 
 __all__ = ["COMMANDS", "Command"]
@@ -29,7 +29,7 @@ def _later() -> Iterator[Command]:
             yield Command((noun, verb) if verb else (noun,), "not built yet")
 
 
-_TABLES = (home, conversations, contexts, limits, runs, backups, knowledge, bridges, outside)
+_TABLES = (home, conversations, contexts, runs, backups, knowledge, bridges, outside)
 COMMANDS: dict[tuple[str, ...], Command] = {
     command.words: command for table in _TABLES for command in table.COMMANDS
 } | {command.words: command for command in _later()}

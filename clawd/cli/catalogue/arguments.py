@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,28 +36,27 @@ def argument(*names: str, **settings: Any) -> Argument:
 
 
 def seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise ValueError
-    return seconds
+    return _above_0(text, float, float("inf"), "number of seconds")
 
 
 def number(text: str) -> int:
-    number = int(text)
-    if not 0 < number < 1 << 63:
-        raise ValueError
-    return number
+    return int(_above_0(text, int, 1 << 63, "whole number"))
 
 
 def dollars(text: str) -> float:
-    dollars = float(text)
-    if not 0 < dollars < 1e9:
-        raise ValueError
-    return dollars
+    return _above_0(text, float, 1e9, "number of dollars")
 
 
-# argparse names them in its sentences
-seconds.__name__, number.__name__, dollars.__name__ = "number of seconds", "number", "number of dollars"
+def _above_0(text: str, read: Callable[[str], float], most: float, called: str) -> float:
+    """Raises ArgumentTypeError, whose words argparse says."""
+    try:
+        value = read(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < most:
+        raise ArgumentTypeError(f"{text!a} is no {called} above 0")
+    return value
+
 
 GROUP = argument("group", metavar="GROUP", help="its name (clawd groups list)")
 OF_GROUP = argument("--group", metavar="G", help="of this group alone")

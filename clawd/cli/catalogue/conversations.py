@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawd.cli.catalogue.arguments import IN_GROUP, OF_GROUP, Command, argument, seconds
+from clawd.cli.catalogue.arguments import IN_GROUP, OF_GROUP, Command, argument, number, seconds
 
 _ID = argument("id", nargs="?", metavar="ID", help="the session (clawd session list)")
 _NAMED = argument("--session", metavar="ID", help="the same, by name")
@@ -45,7 +45,7 @@ COMMANDS = (
         "context:expand",
         (
             argument("--session", metavar="S", required=True, help="the session (clawd session list)"),
-            argument("--compaction", type=int, metavar="N", help="this one (default: the newest)"),
+            argument("--compaction", type=number, metavar="N", help="this one (default: the newest)"),
             argument("--group", metavar="G", help="the session is one of this group"),
         ),
     ),
