@@ -35,6 +35,22 @@ def move(tx: Transaction, old: str, new: str) -> int:
     return moved
 
 
+def take_back(tx: Transaction, session: str, now: str) -> int:
+    """Withdraw what waits to go on by itself and has not begun: another that goes on takes its place, or a person's
+    word. Gives how many turns that were."""
+    rows = tx.all(
+        f"SELECT id FROM turn t WHERE session = ? AND {_WAITS} AND claimed_at IS NULL"
+        " AND EXISTS (SELECT 1 FROM turn_wake tw WHERE tw.turn = t.id) AND NOT EXISTS (SELECT 1 FROM turn_wake tw"
+        " JOIN wake w ON w.id = tw.wake WHERE tw.turn = t.id AND w.kind <> 'handoff')",
+        session,
+    )
+    for row in rows:
+        for wake in tx.all("SELECT wake FROM turn_wake WHERE turn = ?", row["id"]):
+            tx.move("wake", wake["wake"], "drop")
+        tx.move("turn", row["id"], "withdraw", ended_at=now, recorded_at=now)
+    return len(rows)
+
+
 def last_turn(tx: Transaction, session: str) -> Row | None:
     """The last one that was handed out."""
     return tx.one(

@@ -49,7 +49,7 @@ TURN: Table = {
     ("claimed", "hold"): "held",  # the backend does not say whether the sandbox is dead
     ("held", "release"): "queued",
     ("queued", "join"): "joined",  # the live turn of its session took its wakes
-    ("queued", "withdraw"): "withdrawn",  # what it was to answer was deleted
+    ("queued", "withdraw"): "withdrawn",  # what it was to answer was deleted, or it was to go on as another will
     ("held", "withdraw"): "withdrawn",
 }
 

@@ -66,16 +66,17 @@ def given(blocks: Sequence[Block], earlier: str | None, pinned: Pinned, most: in
 
 def sources(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """What a summary of these lines may rest on. What a tool, a document or another program said is no order: its words
-    are given backwards, so that its numbers and names are known, and no command of it is."""
+    are given one by one, so that its numbers and names are known, and no command of it is, however it was written."""
     found = []
     for line in lines:
         text, who = str(line.get("text", "")), str(line.get("who", ""))
         claimed = who.startswith(_CLAIMS) and not who.endswith(" calls")
-        found.append(" ".join(reversed(text.split())) if claimed else text)
+        found.append(_APART.join(text.split()) if claimed else text)
         found += [str(line["tool"])] if "tool" in line else []
     return found
 
 
+_APART = " ¦ "  # no command has it
 _CLAIMS = ("tool", "external", "document", "hand")
 
 

@@ -161,6 +161,7 @@ class HandingOver:
         line = f"This conversation goes on in a fresh session ({successor}); what it holds on to came along. ({why})"
         last = handing.last_turn(tx, session)
         if last is not None and not row["by_hand"] and not overflow and _names_next(tx, session, last["id"]):
+            handing.take_back(tx, successor, now)  # of an earlier one, which waited behind what was said since
             count = 1 if handing.was_spoken_to(tx, session) else row["going_on"] + 1
             if count <= MOST_GOING_ON:
                 contexts.update(tx, successor, now, going_on=count)

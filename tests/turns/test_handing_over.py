@@ -181,6 +181,25 @@ def test_the_agent_goes_on_by_itself_in_the_system_s_words_ten_times(world: Worl
     assert world.all("SELECT 1 FROM turn WHERE state = 'queued'")  # a person spoke: it goes on again
 
 
+def test_what_still_waits_to_go_on_gives_way_to_what_goes_on_next(world: World) -> None:
+    def over(session: str) -> str:
+        made = str(world.begin(session=session))
+        world.ledger.tx(lambda tx: contexts.update(tx, made, NOW, gate=None, seed=None))
+        return made
+
+    world.turn(next_="Do A")
+    waits = world.desk.accept("and this?").turn
+    second = over(OLD)
+    world.finish(next_="Do B", expected=waits)
+    third = over(second)
+    rows = world.all("SELECT state, session FROM turn WHERE id > ?", waits)
+    assert [tuple(row.values()) for row in rows] == [("withdrawn", third), ("queued", third)]
+    states = world.all("SELECT state FROM wake WHERE kind = 'handoff' ORDER BY id")
+    assert [row["state"] for row in states] == ["dropped", "pending"]
+    assert world.finish() and over(third)
+    assert not world.all("SELECT 1 FROM turn WHERE state = 'queued'"), "nothing is next any more"
+
+
 def test_nothing_goes_on_by_itself_where_nothing_is_next_or_a_person_steers(world: World) -> None:
     world.turn("one", next_="old")
     world.turn("two")
