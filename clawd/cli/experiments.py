@@ -130,9 +130,10 @@ def _played(home: Home, script: scripts.Script, goal: str, limits: Mapping[str, 
 
 def _row(account: Account, home: Home, script: scripts.Script) -> dict[str, Any]:
     stands = account.stands
+    played = account.reason == "handoff" and stands["step_index"] >= (script.turns or 0)  # handed over behind its last
     recalls = account.recalls
     return {
-        "completed": account.reason == "completed",
+        "completed": account.reason == "completed" or played,
         "steps": stands["step_index"],
         "tokens": {"peak": account.peak, "cumulative": stands["tokens"]["cumulative"]},
         "compactions": stands["compact_count"],

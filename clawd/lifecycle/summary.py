@@ -143,6 +143,7 @@ _VERBATIM = frozenset(("goal", "constraints", "blockers", "verified"))
 
 # ── without a model ──
 
+_SUMMARY = "Summary of the conversation so far:"
 _HEADS = {
     "goal": "Goal", "verified": "Verified", "constraints": "Constraints", "blockers": "Blockers",
     "decisions": "Decided", "next_safe_action": "To be done next",
@@ -158,7 +159,7 @@ def extract(blocks: Sequence[Block], earlier: str | None, pinned: Pinned, most: 
         kept += ["\n".join([f"{head}:", *(f"- {text}" for text in texts)])] if texts else []
     lines = _turns(blocks)
     room = max(most - sum(map(len, kept)), most // 4)
-    before = [f"Before that:\n{clipped(earlier, room // 3)}"] if earlier else []
+    before = [f"Before that:\n{clipped(said, room // 3)}"] if (said := _told(earlier or "")) else []
     room -= sum(map(len, before))
     newest: list[str] = []
     while lines and room > len(lines[-1]):
@@ -167,6 +168,14 @@ def extract(blocks: Sequence[Block], earlier: str | None, pinned: Pinned, most: 
     left = [f"[{len(lines)} earlier turns are not told]"] if lines else []
     told = ["What was said:\n" + "\n".join([*left, *newest])] if left or newest else []
     return "\n\n".join([*kept, *before, *told]) or "Nothing was said."
+
+
+def _told(earlier: str) -> str:
+    """What an earlier compaction's block says beside what is held on to, which is said anew."""
+    summary = earlier.rpartition(f"{_SUMMARY}\n")[2].partition("\n\n[whole: ")[0]
+    heads = tuple(f"{head}:\n- " for head in _HEADS.values())
+    said = [each for each in summary.strip().split("\n\n") if not each.startswith(heads)]
+    return "\n".join(each.removeprefix("Before that:\n").removeprefix("What was said:\n") for each in said)
 
 
 def _turns(blocks: Sequence[Block]) -> list[str]:
@@ -200,7 +209,7 @@ def block_text(pinned: Pinned, summary: str, expand: str) -> str:
         for item in holding(pinned)
     ]
     held = ["This is held on to, whatever else is left out:", *lines, ""] if lines else []
-    return "\n".join([*held, "Summary of the conversation so far:", summary.strip(), "", f"[whole: {expand}]"])
+    return "\n".join([*held, _SUMMARY, summary.strip(), "", f"[whole: {expand}]"])
 
 
 def masks_text(masked: int | None, expand: str) -> str:

@@ -50,6 +50,10 @@ def counted(
         pass
     elif last is not None:
         window, estimated = last["input"] + last["output"], bool(last["estimated"])
+        if (
+            estimated
+        ):  # the books do not take what the bytes of a call do not bear out; to be full is no matter of money
+            window = max(window, turn["window_tokens"] or 0)
     elif turn["window_tokens"] is not None:
         window, estimated = turn["window_tokens"], False
     if calls:

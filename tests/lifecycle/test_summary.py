@@ -110,3 +110,14 @@ def test_the_block_says_whose_word_each_item_is() -> None:
 def test_what_is_too_long_to_be_kept_word_for_word_is_no_model_s_work() -> None:
     assert summary.fits(PINNED)
     assert not summary.fits(Pinned([Item("constraints", f"{n} " + "x" * 490, Origin.OWNER, 1.0) for n in range(20)]))
+
+
+def test_what_is_held_on_to_is_said_once_however_often_a_session_is_compacted() -> None:
+    pinned = Pinned([Item("constraints", "never deploy on Fridays", Origin.OWNER, 1.0)])
+    earlier = None
+    for turn in range(1, 5):
+        said = [Block("user", f"question {turn}", meta={"turn": turn}), Block("assistant", "yes", meta={"turn": turn})]
+        told = summary.extract(said, earlier, pinned)
+        earlier = summary.block_text(pinned, told, "clawd context expand")
+        assert told.count("never deploy on Fridays") == 1
+        assert all(f"question {n}" in told for n in range(1, turn + 1))
