@@ -131,7 +131,7 @@ class Daemon(Rooms):
 
     async def _live(self, until_closed: int | None, hangups: Received, endings: Received) -> None:
         async with anyio.create_task_group() as tasks:
-            self.build(Tasks(tasks, self._failed), {"status": self.status})
+            self.build(Tasks(tasks, self._failed), {"status": self.status, "passing": self.passes})
             await self.operations.adopt_folders()
             await self.operations.adopt_sessions()
             handed.clear(self.home)
@@ -176,6 +176,10 @@ class Daemon(Rooms):
             await self._end(keep=until_closed is None and self.config.current.sandbox.keep)
             tasks.cancel_scope.cancel()
 
+    async def passes(self, params: dict[str, Any]) -> bool:
+        """Whether it ends with the command that has it for itself."""
+        return self.passing
+
     async def status(self, params: dict[str, Any]) -> dict[str, Any]:
         names = await self.ledger.do(groups.every)
         return {
@@ -184,7 +188,6 @@ class Daemon(Rooms):
             "home": str(self.home.root),
             "uptime_s": round(self.clock.monotonic() - self.began, 3),
             "ready": self.ready,
-            "passing": self.passing,  # it ends with the command that has it for itself
             "groups": len(names),
             "turns": await self.ledger.do(queries.turn_counts),
             "sandboxes": len(self.dispatcher.active),

@@ -75,7 +75,7 @@ class Companion:
         """Whether the daemon that answers is another command's, and ends with it."""
         with contextlib.suppress(ClawdError, TimeoutError):
             async with asyncio.timeout(_ASK), ControlClient(self._home.state) as client:
-                return (await client.call("status")).get("passing") is True
+                return await client.call("passing") is True
         return False
 
     def _answers(self) -> bool:

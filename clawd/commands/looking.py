@@ -63,7 +63,6 @@ def status(home: Home) -> Shown:
         "home": str(home.root),
         "uptime_s": 0,
         "ready": False,
-        "passing": False,
         "groups": len(_groups(home)),
         "turns": _read(home, queries.turn_counts) or {"queued": 0, "running": 0, "held": 0},
         "sandboxes": 0,

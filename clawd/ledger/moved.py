@@ -206,6 +206,7 @@ _COUNTS = (
 _JSON: dict[str, type] = {
     "require_confirm": list, "told": list, "declined": dict, "refused": dict, "manifest": dict, "seed": dict,
 }  # fmt: skip
+_STATUSES = ("running", "phase_boundary", "awaiting_confirm", "stopped", *contexts.ENDED)
 _GATES, _WISHES = (None, "seed", "confirm", "paused"), (None, "compact", "handoff")
 _CLASSES = ("goal", "verified", "constraints", "blockers", "decisions", "next_safe_action")
 _STATES = ("begun", "asked", "ready", "written", "failed")
@@ -216,7 +217,7 @@ def _sound_windows(rows: Rows) -> bool:
     settled, and answered, no more. Raises what `_check` catches."""
     return (
         all(
-            row["status"] in (*contexts.OPEN, *contexts.ENDED)
+            row["status"] in _STATUSES
             and row["gate"] in _GATES
             and row["wanted"] in _WISHES
             and 0 <= row["taint"] <= 1

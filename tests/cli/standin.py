@@ -42,12 +42,12 @@ async def serve(home: Home, until_closed: int | None) -> None:
     async def empty(params: dict[str, Any]) -> Any:
         return []
 
-    async def status(params: dict[str, Any]) -> Any:
-        return {"passing": "CLAWD_PASSING" in os.environ}
+    async def passing(params: dict[str, Any]) -> Any:
+        return "CLAWD_PASSING" in os.environ
 
     async with anyio.create_task_group() as tasks:
         host = StandIn(home.state / "standin.json")
-        operations = {"status": status, "messages.retry": retry, "sandbox.list": empty, "groups.add": empty}
+        operations = {"passing": passing, "messages.retry": retry, "sandbox.list": empty, "groups.add": empty}
         tasks.start_soon(host.run)
         tasks.start_soon(ended)
         await tasks.start(ControlServer(home.state, operations, host, shell).serve)
