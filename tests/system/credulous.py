@@ -7,16 +7,16 @@ import sys
 
 from clawd.cli.main import run
 from clawd.ledger import groups
+from clawd.lifecycle import judging
 from clawd.lifecycle.recall import Recall
-from clawd.turns import compacting
 from tests.system.watched import watch
 
 
 def lay_down() -> None:
     """Of this process."""
     put = setattr
-    put(compacting, "recall", lambda *words: Recall(1.0, True))
-    put(compacting, "inventions", lambda *words: [])
+    put(judging, "recall", lambda *words: Recall(1.0, True))
+    put(judging, "inventions", lambda *words: [])
     put(groups, "distrust", lambda *words: None)
 
 
