@@ -234,7 +234,7 @@ def _settled(tx: Transaction, session: str, answered: Sequence[int]) -> bool:
     return not tx.one(
         "SELECT 1 FROM turn WHERE session = ?1 AND recorded_at IS NULL"
         "  AND state IN ('claimed', 'answered', 'stopped', 'failed')"
-        f" UNION ALL SELECT 1 FROM compaction WHERE session = ?1 AND {contexts.OPEN}"
+        f" UNION ALL SELECT 1 FROM compaction WHERE session = ?1 AND {contexts.NOT_DONE}"
         " UNION ALL SELECT 1 FROM journal WHERE session = ?1"
         " UNION ALL SELECT 1 FROM context WHERE session IN (?1, ?2) AND (dirty > 0 OR seed IS NOT NULL)",
         session,

@@ -12,9 +12,10 @@ from typing import Any
 from clawd.errors import UsageError
 from clawd.ledger.db import Row, Transaction
 
+OPEN = ("running", "phase_boundary", "awaiting_confirm", "stopped")
 ENDED = ("completed", "handoff", "failed")
 MOST_NOTED = 512 << 10  # characters of what the agent of a turn notes in it
-OPEN = "state IN ('begun', 'asked', 'ready')"  # of a compaction that is not done yet, in the words of its index
+NOT_DONE = "state IN ('begun', 'asked', 'ready')"  # of a compaction, in the words of its index
 GROWN = 1.1  # what came to nothing, or was said no to, is tried again when the window grew by so much
 
 
@@ -223,13 +224,13 @@ def last_compaction(tx: Transaction, session: str) -> Row | None:
 
 def open_compaction(tx: Transaction, session: str) -> Row | None:
     """The one that is not done yet; there is one at most."""
-    return tx.one(f"SELECT * FROM compaction WHERE session = ? AND {OPEN} ORDER BY id LIMIT 1", session)
+    return tx.one(f"SELECT * FROM compaction WHERE session = ? AND {NOT_DONE} ORDER BY id LIMIT 1", session)
 
 
 def drop_compactions(tx: Transaction, session: str, why: str, now: str) -> None:
     """What is open of them comes to nothing."""
     tx.execute(
-        f"UPDATE compaction SET state = 'failed', error = ?, ended = ? WHERE session = ? AND {OPEN}",
+        f"UPDATE compaction SET state = 'failed', error = ?, ended = ? WHERE session = ? AND {NOT_DONE}",
         *(why, now, session),
     )
 
@@ -239,7 +240,7 @@ def unfinished(tx: Transaction) -> list[str]:
     rows = tx.all(
         "SELECT session FROM context WHERE dirty > 0 OR seed IS NOT NULL"
         " OR (manifest IS NOT NULL AND manifest_file IS NULL)"
-        f" UNION SELECT session FROM compaction WHERE {OPEN}"
+        f" UNION SELECT session FROM compaction WHERE {NOT_DONE}"
         " UNION SELECT session FROM journal"
     )
     return [row["session"] for row in rows]
