@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -180,9 +181,8 @@ class Recorder:
                 blocks[-1] = replace(blocks[-1], meta=blocks[-1].meta | {"base": later["base"]})
             return row, self._file(tx, row["session"]), blocks
 
-        def settled(tx: Transaction) -> bool:
-            self.settle(tx, turns.get(tx, turn), blocks)
-            return ends.recorded(tx, turn, rfc3339(self._clock.now()))
+        def settled(tx: Transaction) -> tuple[str | None, bool]:
+            return self._settle(tx, turns.get(tx, turn), blocks), ends.recorded(tx, turn, rfc3339(self._clock.now()))
 
         row, path, blocks = await self._ledger.do(read)
         if path is None:
@@ -191,9 +191,27 @@ class Recorder:
             file = SessionFile(path, row["session"])
             await anyio.to_thread.run_sync(lambda: file.append(blocks, turn, redo))
             faults.passing("appended")
-            more = await self._ledger.do(settled)
+            trouble, more = await self._ledger.do(settled)
+        if trouble is not None:
+            self._signals.emit(News("trouble", group=row["grp"], data={"what": trouble}))
         self.settled(row["session"])
         return row, more
+
+    def _settle(self, tx: Transaction, turn: Row, blocks: list[Block]) -> str | None:
+        """A defect in what is decided about a context costs that decision, and not the conversation. Gives the sentence
+        for the owner then."""
+        why = None
+        tx.execute("SAVEPOINT context")
+        try:
+            self.settle(tx, turn, blocks)
+        except sqlite3.Error:
+            raise
+        except Exception as error:
+            log.exception("nothing was decided about the context of session %s", turn["session"])
+            tx.execute("ROLLBACK TO context")
+            why = f"nothing was decided about the context of session {turn['session']} ({type(error).__name__})"
+        tx.execute("RELEASE context")
+        return why
 
     async def _end_job(self, row: Row) -> bool:
         def end(tx: Transaction) -> tuple[str | None, bool, Row]:

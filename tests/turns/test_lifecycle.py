@@ -215,6 +215,21 @@ async def test_a_tainted_turn_taints_its_session_until_the_owner_vouches(tmp_pat
 
 
 @pytest.mark.anyio
+async def test_a_defect_in_what_is_decided_costs_the_decision_alone(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        await stage.turn(usage=Usage(50, window=50))
+        rules, stage.rules = stage.rules, None  # type: ignore[assignment]
+        with stage.ground.signals.subscribe() as news:
+            await stage.turn(usage=Usage(500, window=500))  # it is recorded all the same
+            told = [each for each in news.arrived() if each.kind == "trouble"][-1]
+        assert "nothing was decided about the context of session terminal:main" in told.data["what"]
+        assert ((await stage.row())["window"], stage.begins.begun) == (50, [])
+        stage.rules = rules
+        await stage.turn(usage=Usage(500, window=500))
+        assert stage.begins.begun == [(MAIN, "hard_handoff")]
+
+
+@pytest.mark.anyio
 async def test_each_turn_is_decided_about_once(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         for window in (50, 120, 250, 10):
