@@ -13,6 +13,7 @@ from clawd.cli.patience import patiently
 from clawd.commands import writing
 from clawd.config.home import Home
 from clawd.errors import ClawdError, UsageError
+from clawd.lifecycle.compaction import EARLY, EMPTY
 
 PATIENCE_S, PAUSE_S, ALIVE_S = 900.0, 0.2, 5.0  # a summary by a model may take minutes
 _OVER = ("written", "failed")
@@ -38,7 +39,7 @@ def status(options: Namespace, home: Home) -> int:
 
 
 def compact(options: Namespace, home: Home) -> int:
-    """1 when nothing came of it and the session is as it was."""
+    """1 when it was tried and nothing came of it; 0 where there was nothing to leave out."""
     found = _asked(options, home, "compact")
     shown = {name: found[name] for name in ("session", "action", "trigger", "state")}
     shown |= {"method": None, "before": None, "after": None, "recall": None, "successor": found["successor"]}
@@ -157,7 +158,9 @@ def _waited(home: Home, found: dict[str, Any]) -> dict[str, Any]:
             time.sleep(PAUSE_S)
     now.pop("status")
     now["error"] = now["error"] if now["state"] == "failed" else None
-    if now["state"] not in _OVER:
+    if now["error"] in (EARLY, EMPTY):
+        now |= {"state": "unchanged", "after": now["before"]}
+    if now["state"] not in _OVER and now["state"] != "unchanged":
         now["state"] = "waits"
     return now
 
@@ -183,6 +186,6 @@ def _told(found: dict[str, Any]) -> str:
         return (
             f"session {session}: {found['before']:,} tokens are {found['after']:,} now (by {found['method']}{recall})"
         )
-    if state == "failed":
+    if state in ("failed", "unchanged"):
         return f"session {session} is as it was: {found['error'] or 'nothing came of it'}"
     return f"session {session} is {doing} as soon as a daemon runs: clawd run"

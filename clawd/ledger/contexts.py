@@ -217,6 +217,14 @@ def written_compactions(tx: Transaction, session: str) -> list[Row]:
     return tx.all("SELECT * FROM compaction WHERE session = ? AND state = 'written' ORDER BY id", session)
 
 
+def last_engine(tx: Transaction, session: str) -> str | None:
+    """What answered its last turn."""
+    row = tx.one(
+        "SELECT engine FROM turn WHERE session = ? AND claimed_at IS NOT NULL ORDER BY id DESC LIMIT 1", session
+    )
+    return row["engine"] if row is not None else None
+
+
 def last_compaction(tx: Transaction, session: str) -> Row | None:
     """The newest, whatever became of it."""
     return tx.one("SELECT * FROM compaction WHERE session = ? ORDER BY id DESC LIMIT 1", session)

@@ -23,6 +23,10 @@ ENOUGH = 0.7  # of the soft limit: where leaving out tool output comes to this, 
 FRUITLESS = 0.1  # a compaction that frees less than this part of the window was of no use
 
 
+EARLY, EMPTY = "leaving out what is older would free nothing yet", "nothing was said in it that could be left out"
+"""Why one that a person asked for left the session as it is, which is no failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """What a compaction's block says of itself."""

@@ -233,7 +233,7 @@ class Compactor:
         limits = self._thresholds(found.seen.group, found.seen.standing)
         studied = await to_thread.run_sync(self._study, found, limits.soft)
         if studied.behind is None:
-            await self._ledger.do(lambda tx: self._fail(tx, found.row, "nothing was said in it that could be left out"))
+            await self._ledger.do(lambda tx: self._fail(tx, found.row, compaction.EMPTY))
             return
         if studied.cut.upto is None or await self._after(found, studied.cut.masked) <= compaction.ENOUGH * limits.soft:
             text = summary.masks_text(studied.cut.masked, _expand(found))
@@ -337,7 +337,7 @@ class Compactor:
         stands = block if row["upto"] is not None else None
         after = await self._after(found, row["masked"], row["kept"], stands)
         if self._early(found) and after >= row["before"]:
-            await self._ledger.do(lambda tx: self._fail(tx, row, "leaving out what is older would free nothing yet"))
+            await self._ledger.do(lambda tx: self._fail(tx, row, compaction.EARLY))
             return
         async with self._alone(session):
             if await self._ledger.do(lambda tx: self._look(tx, session)) is None:

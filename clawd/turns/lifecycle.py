@@ -215,8 +215,9 @@ class Lifecycle:
         if row["status"] in contexts.ENDED:
             return Decision("continue", "none", "the session is over")
         rules, held = self.rules(row), pinned.of_rows(contexts.pinned(tx, session))
+        bound = rules.bound or contexts.last_engine(tx, session) != "offline"
         facts = Facts(
-            tokens=row["window"],
+            tokens=row["window"] if bound else 0,
             thresholds=rules.limits,
             estimated=bool(row["estimated"]),
             cumulative=row["cumulative"],

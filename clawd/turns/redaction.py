@@ -127,7 +127,8 @@ class Redaction:
             stem = path.name.partition(".md")[0]
             async with self._alone(known.get(stem, stem)):
                 changed += await to_thread.run_sync(_rewritten, path, forgotten)
-        return changed + await to_thread.run_sync(_beside, self._home.group(group).root, forgotten)
+        await to_thread.run_sync(_beside, self._home.group(group).root, forgotten)
+        return changed
 
     async def _cut_journal(self) -> bool:
         for _ in range(_TRIES):
@@ -162,23 +163,20 @@ def _brought_in(arrivals: Path, forgotten: Forgotten) -> int:
     return changed
 
 
-def _beside(root: Path, forgotten: Forgotten) -> int:
+def _beside(root: Path, forgotten: Forgotten) -> None:
     """Of the files that were written of sessions: their states and journals, manifests, exports. A page that has it in
     a form of its own is taken away: it can be made again."""
     import html
 
-    changed = 0
     for folder, pattern in (("sessions", "*.json*"), ("manifests", "*.json"), ("exports", "*/*")):
         if (root / folder).is_symlink():
             continue
         for path in sorted((root / folder).glob(pattern)):
             with suppress(FileNotFoundError, UnsafePath):
-                plain = projecting.rewrite(root, str(path.relative_to(root)), lambda data: _plain(data, forgotten))
+                projecting.rewrite(root, str(path.relative_to(root)), lambda data: _plain(data, forgotten))
                 shown = html.unescape(path.read_text("utf-8", "replace")) if path.suffix == ".html" else ""
-                if gone := bool(shown) and forgotten.out_of(shown) != shown:
+                if shown and forgotten.out_of(shown) != shown:
                     path.unlink()
-                changed += plain or gone
-    return changed
 
 
 def _rewritten(path: Path, forgotten: Forgotten) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clawd.config.group import Effective
+from clawd.config.group import Effective, GroupConfig
 from clawd.config.schema import Config
 from clawd.errors import ClawdError
 from clawd.ledger.contexts import Standing
@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`confirm` names the actions that ask first; `usd` is what a session may cost, for policies."""
+    """`confirm` names the actions that ask first; `usd` is what a session may cost, for policies. Not `bound`: no model
+    reads its window, and nobody chose a profile for it: then no limit asks for anything."""
 
     limits: Thresholds
     policies: Sequence[Policy] = ()
@@ -31,6 +32,7 @@ class Rules:
     tag: str | None = None
     agent_id: str | None = None
     memory_namespace: str | None = None
+    bound: bool = True
 
 
 DEFAULT = Rules(Thresholds(profiles.DEFAULT, profiles.BUILT_IN[profiles.DEFAULT].soft or 0,
@@ -85,10 +87,15 @@ class Ruling:
         asks = json.loads(row["require_confirm"]) if row["require_confirm"] else settings.group.require_confirm
         group = settings.group
         return Rules(
-            limits, found, asks, settings.context.usd, group.default_session_tag, group.agent_id, group.memory_namespace
+            *(limits, found, asks, settings.context.usd, group.default_session_tag, group.agent_id),
+            *(group.memory_namespace, settings.model.engine != "offline" or _chosen(row, group)),
         )
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._told:
             self._told.add(sentence)
             log.warning("%s", sentence)
+
+
+def _chosen(row: Columns, group: GroupConfig) -> bool:
+    return any(each is not None for each in (group.profile, row["profile"], row["soft"], row["hard"]))

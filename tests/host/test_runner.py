@@ -92,7 +92,7 @@ async def test_the_same_call_three_times_in_a_row_ends_the_turn_with_a_reason(st
 async def test_a_turn_that_comes_to_no_end_ends_with_a_reason(stage: Stage) -> None:
     async with stage.server():
         stage.runner()
-        calls = [{"name": "note", "arguments": {"line": f"- {n}"}} for n in range(60)]
+        calls = [{"name": "jot", "arguments": {"line": f"- {n}"}} for n in range(60)]
         final = await stage.desk.done(stage.desk.script(*[{"tool_calls": [call]} for call in calls]))
     assert "took 50 steps" in (final.error or "")
     assert (stage.work / "notes.md").read_text().splitlines()[-1] == "- 49"

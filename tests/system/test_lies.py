@@ -75,7 +75,8 @@ class Talk:
 
     def say(self, session: str, text: str) -> None:
         assert self.home.say(text, session=session)["message"] is not None
-        until(lambda: all(each["state"] == "recorded" for each in self.home.messages()))
+        daemon = self.home.daemon  # one that is to be killed may be gone by now
+        until(lambda: daemon.poll() is not None or all(each["state"] == "recorded" for each in self.home.messages()))
 
     def row(self, session: str) -> dict[str, Any]:
         row = peek(self.home.layout.ledger_file, lambda tx: contexts.find(tx, session))

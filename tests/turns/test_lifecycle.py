@@ -215,6 +215,17 @@ async def test_a_tainted_turn_taints_its_session_until_the_owner_vouches(tmp_pat
 
 
 @pytest.mark.anyio
+async def test_where_no_model_reads_no_limit_asks_for_anything(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        stage.rules = replace(RULES, bound=False)
+        await stage.turn(usage=Usage(500, window=500))
+        assert (stage.begins.begun, (await stage.row())["window"]) == ([], 500)
+        stage.rules = RULES
+        await stage.turn(usage=Usage(500, window=500))
+        assert stage.begins.begun == [(MAIN, "hard_handoff")]
+
+
+@pytest.mark.anyio
 async def test_a_defect_in_what_is_decided_costs_the_decision_alone(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         await stage.turn(usage=Usage(50, window=50))
