@@ -63,6 +63,8 @@ class Projector:
         if session not in self._ours:
             await to_thread.run_sync(_look, directory, f"{pending.stem}.state.json")
             self._ours.add(session)
+        if not await to_thread.run_sync(directory.parent.is_dir):
+            return  # a person took the group's folder away: its next message makes it again, and this is written then
         await to_thread.run_sync(_write, directory, pending, rules, now)
         faults.passing("projected")
         upto = pending.lines[-1]["id"] if pending.lines else 0
@@ -98,7 +100,7 @@ def _look(directory: Path, name: str) -> None:
 
 
 def _write(directory: Path, pending: _Pending, rules: Rules, now: str) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
     for kind in _FILES:
         if lines := [row["line"] for row in pending.lines if row["kind"] == kind]:
             add_lines(directory, f"{pending.stem}.{kind}.jsonl", lines)

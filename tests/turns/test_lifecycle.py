@@ -215,6 +215,19 @@ async def test_a_tainted_turn_taints_its_session_until_the_owner_vouches(tmp_pat
 
 
 @pytest.mark.anyio
+async def test_a_folder_that_was_taken_away_is_not_made_for_what_stands_beside_a_session(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        await stage.turn(usage=Usage(50, window=50))
+        folder = stage.ground.home.group("main").root
+        folder.rename(tmp_path / "away")
+        await stage.lifecycle.act(MAIN)
+        assert not folder.exists()
+        (tmp_path / "away").rename(folder)
+        await stage.lifecycle.act(MAIN)
+        assert [line["total_tokens"] for line in stage.lines("decisions")] == [50]
+
+
+@pytest.mark.anyio
 async def test_where_no_model_reads_no_limit_asks_for_anything(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         stage.rules = replace(RULES, bound=False)
