@@ -652,7 +652,9 @@ async def test_what_is_exchanged_between_check_and_start_is_never_seen(
     spec = replace(ground.spec(), mounts=(shown(tree, "tree"),))
     monkeypatch.setattr(faults, "passing", lambda point: exchange() if point == moment else None)
     agent = ground.agent("", spec.run)
-    (agent / "runner.py").write_text("open('/group/work/got', 'w').write(open('/mnt/tree/file').read())")
+    looks = "open('/group/work/got', 'w').write(open('/mnt/tree/file').read())"
+    # It stays: a sandbox that ends before it is looked at is refused for that alone.
+    (agent / "runner.py").write_text(f"import time\ntry:\n    {looks}\nfinally:\n    time.sleep(60)\n")
     monkeypatch.setattr(ground, "agent", lambda *_: agent)
     with pytest.raises(Exchanged) as raised:
         await ground.start("", spec)
