@@ -218,10 +218,9 @@ def written_compactions(tx: Transaction, session: str) -> list[Row]:
 
 
 def last_engine(tx: Transaction, session: str) -> str | None:
-    """What answered its last turn."""
-    row = tx.one(
-        "SELECT engine FROM turn WHERE session = ? AND claimed_at IS NOT NULL ORDER BY id DESC LIMIT 1", session
-    )
+    """What answered last in it."""
+    engines = "SELECT engine FROM turn WHERE session = ? AND claimed_at IS NOT NULL AND engine IS NOT NULL"
+    row = tx.one(f"{engines} ORDER BY id DESC LIMIT 1", session)
     return row["engine"] if row is not None else None
 
 

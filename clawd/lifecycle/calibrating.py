@@ -12,8 +12,8 @@ hard (0.75 where a window is known, as in `profiles`), each rounded down. Nothin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +24,8 @@ from clawd.errors import ClawdError
 from clawd.files import read_beneath
 from clawd.lifecycle.journal import lines_of, object_of
 from clawd.lifecycle.profiles import room
+
+log = logging.getLogger(__name__)
 
 ENOUGH = 5
 """Sessions below which nothing is recommended."""
@@ -143,6 +145,10 @@ def sessions(folder: Path, profile: str, usual: str) -> Iterator[Past]:
 
 
 def _read(folder: Path, name: str) -> bytes:
-    with suppress(OSError, ClawdError):
+    try:
         return read_beneath(folder, f"sessions/{name}", _BYTES)
+    except FileNotFoundError:
+        pass
+    except (OSError, ClawdError) as error:
+        log.warning("%s is not gone by: %s", folder / "sessions" / name, error)
     return b""

@@ -21,7 +21,6 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -173,8 +172,10 @@ class Mem0:
 
     def close(self) -> None:
         """A store on the disk is locked while it is open."""
-        with suppress(Exception):
+        try:
             getattr(self._client, "close", lambda: None)()
+        except Exception:  # a client of somebody else's: there is nothing left to be done with it
+            log.warning("mem0 could not be closed", exc_info=True)
 
     def _user(self, vouched: bool) -> str:
         return f"clawd/{self._group}/{'vouched' if vouched else 'other'}"

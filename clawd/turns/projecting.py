@@ -79,12 +79,10 @@ def _pending(tx: Transaction, session: str) -> _Pending | None:
     if not row["dirty"] and not lines:
         return None
     place = tx.one("SELECT s.stem, g.folder FROM session s JOIN grp g ON g.name = s.grp WHERE s.id = ?", session)
-    engines = "SELECT engine FROM turn WHERE session = ? AND claimed_at IS NOT NULL AND engine IS NOT NULL"
-    last = tx.one(f"{engines} ORDER BY id DESC LIMIT 1", session)
     if place is None or not place["stem"]:
         return None
     held = pinned.of_rows(contexts.pinned(tx, session))
-    return _Pending(row, place["folder"], place["stem"], lines, held, last["engine"] if last else None)
+    return _Pending(row, place["folder"], place["stem"], lines, held, contexts.last_engine(tx, session))
 
 
 def _look(directory: Path, name: str) -> None:
